@@ -1,0 +1,188 @@
+"""The threads that make the calls: bounded, outside any transaction, with nothing of the database.
+
+The invariants: a thread that touches the database gets an error; no call is started that could outlast its job's lease
+(checked right before the first byte, on the monotonic clock, which may only make it stop earlier); a call past its
+deadline is given up, its thread abandoned, and its late answer handed out as such. One wire request per call.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any, Literal, Protocol, cast
+from uuid import UUID
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ledger import crashpoints, outcomes, telemetry
+from ledger.saga import Call, Direction, Handler, Probe
+
+ABANDON_GRACE_SECONDS = (
+    0.5  # a handler that keeps its own deadline is not abandoned for a scheduler's delay
+)
+
+
+class Leased(Protocol):
+    """What a call needs of the job that it is made for."""
+
+    lease_deadline: float
+
+
+@dataclass(slots=True)
+class Placed:
+    """One call on its way: made by the loop, performed by a thread, returned to the loop."""
+
+    owner: Leased
+    job_id: UUID
+    fence: int
+    step: str
+    direction: Direction
+    kind: Literal["call", "probe"]
+    handler: Handler | Probe
+    call: Call
+    started_at: float | None = None
+    returned_at: float = 0.0
+    withdrawn: bool = False
+    abandoned: bool = False
+    outcome: outcomes.Sighted | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def overdue(self, now: float) -> bool:
+        limit = self.call.timeout_seconds + ABANDON_GRACE_SECONDS
+        return self.started_at is not None and now > self.started_at + limit
+
+    def seconds(self) -> float:
+        return self.returned_at - self.started_at if self.started_at is not None else 0.0
+
+
+class DatabaseForbidden(Exception):
+    """A handler used the database from a call thread: only the loop may."""
+
+    def __init__(self) -> None:
+        super().__init__("a call thread must not touch the database; a LOCAL step may")
+
+
+class _NoDatabase:
+    """Stands where a thread's connection would be."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise DatabaseForbidden
+
+
+class Pool:
+    """At most `slots` calls at once, plus as many abandoned ones. One per process, shared by its runs."""
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._todo: SimpleQueue[Placed] = SimpleQueue()
+        self._done: SimpleQueue[Placed] = SimpleQueue()
+        self._in_flight: dict[int, Placed] = {}
+        self._threads = 0
+        self._abandoned = 0
+
+    def free(self) -> int:
+        """Calls that may be placed now. Abandoned threads count, so that a hanging provider cannot grow the process."""
+        return self.slots - len(self._in_flight) - max(0, self._abandoned - self.slots)
+
+    def place(self, placed: Placed) -> None:
+        self._in_flight[id(placed)] = placed
+        if self._threads - self._abandoned < len(self._in_flight):
+            self._threads += 1
+            name = f"calls-{self._threads}"
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+        self._todo.put(placed)
+
+    def returned(self, seconds: float) -> Iterator[Placed]:
+        """What has come back or is overdue; waits at most so long for the first."""
+        yield from self._overdue()
+        try:
+            yield self._take(
+                self._done.get(timeout=seconds) if seconds > 0 else self._done.get_nowait()
+            )
+            while True:
+                yield self._take(self._done.get_nowait())
+        except Empty:
+            return
+
+    def withdraw(self) -> None:
+        """Calls that no thread has begun come back unsent."""
+        for placed in self._in_flight.values():
+            placed.withdrawn = True
+
+    def _take(self, placed: Placed) -> Placed:
+        if placed.abandoned:
+            self._abandoned -= 1
+            self._threads -= 1
+        else:
+            self._in_flight.pop(id(placed), None)
+        return placed
+
+    def _overdue(self) -> Iterator[Placed]:
+        now = time.monotonic()
+        for placed in [p for p in self._in_flight.values() if p.overdue(now)]:
+            with placed.lock:
+                if placed.outcome is not None:
+                    continue  # it is on its way back
+                placed.abandoned = True
+            del self._in_flight[id(placed)]
+            self._abandoned += 1
+            telemetry.emit(
+                "call.abandoned", level="warning", step=placed.step, direction=placed.direction
+            )
+            yield placed
+
+    def _serve(self) -> None:
+        for alias in connections:
+            connections[alias] = cast("BaseDatabaseWrapper", _NoDatabase())
+        while True:
+            placed = self._todo.get()
+            outcome = _perform(placed)
+            with placed.lock:
+                placed.returned_at = time.monotonic()
+                placed.outcome = outcome
+                gone = placed.abandoned
+            self._done.put(placed)
+            if gone:
+                return  # the pool has gone on without this thread
+
+
+def _perform(placed: Placed) -> outcomes.Sighted:
+    left = placed.owner.lease_deadline - time.monotonic()
+    if placed.withdrawn or left < placed.call.timeout_seconds + ABANDON_GRACE_SECONDS:
+        return outcomes.NotSent(
+            "released" if placed.withdrawn else "lease_too_short", released=True
+        )
+    crashpoints.reach("call.before" if placed.kind == "call" else "probe.before")
+    placed.started_at = time.monotonic()
+    outcome = outcome_of(placed.handler, placed.call)
+    crashpoints.reach("call.after" if placed.kind == "call" else "probe.after")
+    return outcome
+
+
+def outcome_of(handler: Handler | Probe, call: Call) -> outcomes.Sighted:
+    """Exactly one outcome, whatever the handler does: what it does not name is unknown."""
+    try:
+        found = handler(call)
+    except (outcomes.Refused, outcomes.NotSent, outcomes.Throttled, outcomes.Unknown) as raised:
+        return raised
+    except Exception as error:  # noqa: BLE001  any other ending proves nothing about the effect
+        return outcomes.Unknown(type(error).__name__, {"error": str(error)})
+    returned: object = found  # handlers are other people's code: their types are not proof
+    if isinstance(returned, outcomes.Sighted):
+        return returned
+    return outcomes.Unknown("no_outcome", {"returned": type(returned).__name__})
+
+
+_pool: Pool | None = None
+
+
+def pool(slots: int) -> Pool:
+    """The pool of this process; made with the first run."""
+    global _pool  # noqa: PLW0603
+    if _pool is None or _pool.slots != slots:
+        _pool = Pool(slots)
+    return _pool

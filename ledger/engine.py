@@ -1,0 +1,225 @@
+"""How any job is driven: one loop per worker process, over all the jobs that the process holds.
+
+Each turn: renew the leases → take in what came back → settle it all in one commit, next attempts included → hand the
+calls to threads → run LOCAL steps in batches → claim into free slots. The loop owns the database connection; the threads
+own the calls. A slow call holds up only its own job, and no transaction spans a call: a call is handed over outside
+`atomic()`, after the commit of its attempt, and both are asserted.
+
+Crash anywhere and another process goes on: whatever this one knew and had not stored is found again by asking the
+provider, or sent again under the same operation id.
+"""
+
+import time
+from collections.abc import Callable
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+
+from ledger import (
+    calls,
+    crashpoints,
+    holding,
+    leases,
+    local_batches,
+    persist,
+    planner,
+    saga,
+    sql,
+    telemetry,
+    tickets,
+)
+from ledger.holding import Held
+from ledger.journal import Write, Written
+from ledger.operations import Attempt
+from ledger.states import JobState, ParkedReason
+
+IDLE_CLAIM_SECONDS = 0.02  # between claims that found nothing, while other jobs are in flight
+WAIT_SECONDS_MAX = 0.25
+
+
+def never_leaving() -> bool:
+    return False
+
+
+leaving: Callable[[], bool] = never_leaving  # a worker's own says true once it was told to stop
+
+
+def drive(lane: str) -> int:
+    """Drive jobs of this lane until none can be claimed, the process is told to leave, or RUN_SECONDS have passed.
+
+    Returns how many jobs it claimed. Raises what the database raises once the leases are over.
+    """
+    run = Run(lane)
+    run.claim()
+    while run.held:
+        run.renew()
+        run.take_in()
+        run.settle()
+        run.run_locals()
+        run.claim()
+    run.end()
+    return run.claimed
+
+
+class Run:
+    """One run of the loop. All its waits are bounded by the leases it holds."""
+
+    def __init__(self, lane: str) -> None:
+        self.lane = lane
+        self.held: dict[UUID, Held] = {}
+        self.claimed = 0
+        self._pool = calls.pool(settings.SLOTS)
+        self._known = {definition.key: definition for definition in saga.registered()}
+        self._stop_at = time.monotonic() + settings.RUN_SECONDS
+        self._renew_at = self._claim_at = 0.0
+        self._has_rung = self._gave_back = False
+
+    def renew(self) -> None:
+        """Extend every lease, first in the turn; a job that does not come back belongs to somebody else now."""
+        asked_at = time.monotonic()
+        if asked_at < self._renew_at:
+            return
+        held = [(h.id, h.fence) for h in self.held.values()]
+        renewed = sql.persist(lambda: leases.renew(held), self._deadline())
+        self._renew_at = asked_at + settings.HEARTBEAT_SECONDS
+        for job in list(self.held.values()):
+            if job.id in renewed:
+                job.direction = renewed[job.id]
+                job.lease_deadline = asked_at + settings.LEASE_SECONDS
+            else:
+                self._drop(job, "renew")
+
+    def take_in(self) -> None:
+        """Collect what has come back. It is in memory only until `settle`; a late answer and a probe's are sightings."""
+        seen = []
+        for placed in self._pool.returned(self._patience()):
+            held = self.held.get(placed.job_id)
+            if held is None or held.awaits is not placed:
+                telemetry.emit("call.late", level="warning", step=placed.step)
+                seen.append(holding.sighted(placed, "late"))
+            elif placed.kind == "probe":
+                held.awaits = None
+                seen.append(holding.sighted(placed, "probe"))
+            else:
+                held.hear(placed)
+        persist.sight(seen, self._deadline())
+        for sighting in seen:
+            if (held := self.held.get(sighting.job_id)) is not None:
+                held.see(sighting)
+
+    def settle(self) -> None:
+        """Plan every job that nothing is out for, store it all in one commit, then hand the calls over."""
+        crashpoints.reach("settle.before")
+        is_leaving = self._is_leaving()
+        ready = [held for held in self.held.values() if held.is_ready(leaving=is_leaving)]
+        decided = [(held, self._decide(held, is_leaving=is_leaving)) for held in ready]
+        stored = persist.store([(h, w) for h, w in decided if not w.is_empty()], self._deadline())
+        if stored:  # a turn that stored nothing left no gap
+            crashpoints.reach("settle.after")
+        for held, write in decided:
+            if write.is_empty():
+                self._hand_over(held)
+            else:
+                self._go_on(held, write, stored[held.id])
+
+    def run_locals(self) -> None:
+        """Run LOCAL steps, many in one transaction, and go on with what they lead to."""
+        ready = [h for h in self.held.values() if isinstance(h.next, planner.RunLocal)]
+        until = min(self._deadline(), time.monotonic() + settings.LEASE_SECONDS / 3)
+        for held, write, written in local_batches.run(ready, until, leaving=self._is_leaving()):
+            self._go_on(held, write, written)
+        if any(held.next is None for held in ready):
+            self._renew_at = 0.0
+
+    def claim(self) -> None:
+        """Promote, then claim into free slots. A claim that comes back full rings for the other processes at once."""
+        free = min(self._pool.free(), settings.SLOTS - len(self.held))
+        asked_at = time.monotonic()
+        too_soon = bool(self.held) and asked_at < self._claim_at
+        if free <= 0 or too_soon or self._is_leaving():
+            return
+        until = asked_at + settings.LEASE_SECONDS / 3
+        claimed = persist.claim(self.lane, free, list(self._known), until)
+        for job, entries in claimed:
+            definition = self._known[job.saga, job.version]
+            self.held[job.id] = Held(job, definition, entries, asked_at + settings.LEASE_SECONDS)
+        self.claimed += len(claimed)
+        self._claim_at = time.monotonic() + (0.0 if claimed else IDLE_CLAIM_SECONDS)
+        if len(claimed) == free and not self._has_rung:
+            self._has_rung = True
+            tickets.ring(self.lane)
+
+    def end(self) -> None:
+        """Ring for what was given back, so that no job waits for a sweep."""
+        if self._gave_back:
+            tickets.ring(self.lane)
+
+    def _decide(self, held: Held, *, is_leaving: bool) -> Write:
+        try:
+            return held.decide(leaving=is_leaving)
+        except Exception as error:  # noqa: BLE001  an impossible journal stops that job, never the worker
+            name = type(error).__name__
+            telemetry.emit("plan.failed", level="error", job=str(held.id), error_class=name)
+            held.park(ParkedReason.CONFLICT, f"planning raised {name}: {error}")
+            return held.decide(leaving=False)
+
+    def _go_on(self, held: Held, write: Write, written: Written) -> None:
+        """From what the database stored to what it allows."""
+        if written.result == "stale":
+            self._drop(held, "settle", write)
+            return
+        held.settled(write, written)
+        if not written.fits:  # it was turned meanwhile: plan again with what the database says
+            return
+        holding.count(held, write)
+        if write.state is JobState.RUNNING:
+            self._hand_over(held)
+            return
+        del self.held[held.id]
+        self._gave_back |= held.next is holding.GIVE_BACK
+        if write.lane != self.lane and write.state is JobState.WAITING:
+            tickets.ring(write.lane)
+
+    def _hand_over(self, held: Held) -> None:
+        """Give a call to a thread: outside any transaction, and after the commit of its attempt."""
+        action = held.next
+        if isinstance(action, planner.RunLocal) or not isinstance(
+            action, planner.Send | planner.Ask
+        ):
+            return
+        assert not connection.in_atomic_block, "no transaction spans a call"
+        assert not held.news, "what was learned is stored before the next call"
+        if isinstance(action, planner.Send):
+            last = held.entries[-1]
+            assert isinstance(last, Attempt), "a call needs its committed attempt"
+            assert last.n == action.n, "the call is the one that was committed"
+        held.awaits = held.place(action)
+        self._pool.place(held.awaits)
+
+    def _drop(self, held: Held, what: str, write: Write | None = None) -> None:
+        """Somebody else owns it: nothing of ours is written; what we know becomes a sighting."""
+        del self.held[held.id]
+        telemetry.stale_writes.labels(write=what).inc()
+        telemetry.emit(
+            "write.refused", level="warning", job=str(held.id), fence=held.fence, write=what
+        )
+        until = time.monotonic() + settings.LEASE_SECONDS
+        persist.sight([holding.unheard(held, r) for r in (write.receipts if write else [])], until)
+
+    def _is_leaving(self) -> bool:
+        if not leaving() and time.monotonic() < self._stop_at:
+            return False
+        self._pool.withdraw()
+        return True
+
+    def _patience(self) -> float:
+        """How long to wait for a call to come back: not at all when a job is ready to go on."""
+        if any(held.awaits is None for held in self.held.values()):
+            return 0.0
+        return min(WAIT_SECONDS_MAX, max(self._claim_at - time.monotonic(), IDLE_CLAIM_SECONDS))
+
+    def _deadline(self) -> float:
+        """Until when a write may be repeated: the first lease to end."""
+        none_held = time.monotonic() + settings.LEASE_SECONDS
+        return min((held.lease_deadline for held in self.held.values()), default=none_held)

@@ -1,0 +1,319 @@
+"""One job that this process holds: what it knows of it in memory, and the write that it is about to make for it.
+
+`decide` asks the planner until the action needs the outside, a wait or the end, and turns it into one guarded write; what
+it learned on the way stays news until `settled` hears from the database that it is stored, or `forget` that it is not.
+"""
+
+import hashlib
+import time
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+
+from ledger import calls, evidence, operations, outcomes, planner, saga, sightings, telemetry
+from ledger.journal import NewAttempt, NewReceipt, Write, Written
+from ledger.leases import Claimed
+from ledger.operations import Attempt, Entry, Receipt
+from ledger.outcomes import FINAL_OUTCOMES, ReceiptOutcome
+from ledger.saga import Direction
+from ledger.states import ENDED, JobState, Lane, ParkedReason
+
+PLANS_MAX = (
+    100  # of one job in one turn: each but the last records evidence of an operation or turns back
+)
+GIVE_BACK = planner.Wait(timedelta(), "")
+
+
+class Held:
+    """A job under this process's lease."""
+
+    def __init__(
+        self, claimed: Claimed, definition: saga.Saga, entries: list[Entry], lease_deadline: float
+    ) -> None:
+        self.id: UUID = claimed.id
+        self.fence: int = claimed.fence
+        self.seq: int = claimed.seq
+        self.direction: Direction = claimed.direction
+        self.claimed = claimed
+        self.definition = definition
+        self.entries = entries
+        self.lease_deadline = lease_deadline
+        self.news: list[Entry] = []
+        self.next: planner.Action | None = None
+        self.awaits: calls.Placed | None = None
+        self._parks: planner.Park | None = None
+        self._input: Any = None
+        self._clock = (claimed.now, time.monotonic())
+
+    def now(self) -> datetime:
+        """The database's time when it last spoke, plus what has passed here since: never behind, so that a key's
+        lifetime can only end earlier.
+        """
+        at, heard = self._clock
+        return at + timedelta(seconds=time.monotonic() - heard)
+
+    def is_ready(self, *, leaving: bool) -> bool:
+        """Nothing is out for it, and it does not wait for a local batch (a leaving process gives it back instead)."""
+        waits_for_batch = isinstance(self.next, planner.RunLocal) and not self.news and not leaving
+        return self.awaits is None and not waits_for_batch
+
+    def hear(self, placed: calls.Placed) -> None:
+        """Its call came back, or is given up: then the outcome is unknown now."""
+        self.awaits = None
+        outcome = placed.outcome or outcomes.Unknown("deadline")
+        if isinstance(outcome, outcomes.NotLanded):
+            outcome = outcomes.Unknown("no_outcome", {"returned": "NotLanded"})
+        self.learn(placed.step, placed.direction, placed.call.n, outcome)
+        name = evidence.of(outcome)[0]
+        labels = (placed.step, placed.direction, name)
+        telemetry.operation_seconds.labels(*labels).observe(placed.seconds())
+
+    def see(self, sighting: sightings.NewSighting) -> None:
+        """A sighting that was recorded, for the planner."""
+        s = sighting
+        self.entries.append(
+            operations.Sighting(s.step, s.direction, s.n, s.kind, s.outcome, s.evidence, self.now())
+        )
+
+    def learn(self, step: str, direction: Direction, n: int, outcome: outcomes.Outcome) -> None:
+        """Take an outcome in. It is stored first, with the next write, and judged by the planner after that."""
+        name, found = evidence.of(outcome)
+        self.news.append(Receipt(step, direction, n, ReceiptOutcome(name), found, self.now()))
+
+    def learn_local(self, action: planner.RunLocal, outcome: outcomes.Outcome) -> None:
+        """Attempt and receipt of a LOCAL operation, which commit together."""
+        self.news.append(
+            Attempt(
+                action.step.name,
+                action.direction,
+                action.n,
+                self.fence,
+                self.now(),
+                action.fingerprint,
+                action.arguments if action.n == 1 else None,
+            )
+        )
+        self.learn(action.step.name, action.direction, action.n, outcome)
+
+    def park(self, reason: ParkedReason, detail: str) -> None:
+        """Whatever the plan would be: the next write parks this job."""
+        self._parks = planner.Park(reason, "", detail)
+        self.next = None
+
+    def forget_unwritable(self, detail: str) -> None:
+        """The database will not take what was learned: keep its length and hash, and park."""
+        raw = repr([e.evidence for e in self.news if isinstance(e, Receipt)]).encode(
+            "utf-8", "backslashreplace"
+        )
+        kept = {"unwritable": True, "length": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+        self.news = [
+            Receipt(e.step, e.direction, e.n, ReceiptOutcome.UNKNOWN, kept, e.at)
+            for e in self.news
+            if isinstance(e, Receipt) and not self._is_local(e)
+        ]
+        self.park(ParkedReason.UNWRITABLE, detail)
+
+    def forget(self) -> None:
+        """A transaction was rolled back: nothing of the news happened."""
+        self.news.clear()
+
+    def decide(self, *, leaving: bool) -> Write:
+        """The next write; `self.next` is what to do once it is stored."""
+        action, direction = self._plan()
+        if leaving and isinstance(action, planner.Send | planner.Ask):
+            action = GIVE_BACK
+        self.next = action
+        return self._write(action, direction)
+
+    def settled(self, write: Write, written: Written) -> None:
+        """Make memory what the database now holds."""
+        assert written.result != "stale", "a stale job is dropped, not settled"
+        assert written.at is not None, "a stored write has a time"
+        self.seq, self.direction = written.seq, written.direction
+        self._clock = (written.at, time.monotonic())
+        self.entries.extend(self.news)
+        self.news.clear()
+        if not written.fits:
+            self.next = None  # it was turned meanwhile: what was planned is void
+        if written.fits and isinstance(self.next, planner.Send) and write.attempts:
+            a = write.attempts[-1]
+            if not isinstance(self.next, planner.RunLocal):
+                arguments = a.arguments if a.n == 1 else None
+                self.entries.append(
+                    Attempt(
+                        a.step, a.direction, a.n, self.fence, written.at, a.fingerprint, arguments
+                    )
+                )
+
+    def place(self, action: planner.Send | planner.Ask) -> calls.Placed:
+        """The call that a stored attempt, or a question, allows."""
+        effect = action.step.effect_of(action.direction)
+        assert isinstance(effect, saga.Effect), "a LOCAL step is not called from a thread"
+        asks = isinstance(action, planner.Ask)
+        handler = effect.probe if asks else action.step.handler_of(action.direction)
+        assert callable(handler), "the planner sends only what has a handler"
+        return calls.Placed(
+            owner=self,
+            job_id=self.id,
+            fence=self.fence,
+            step=action.step.name,
+            direction=action.direction,
+            kind="probe" if asks else "call",
+            handler=handler,
+            call=self.call(action, min(effect.call_seconds, settings.CALL_SECONDS_MAX)),
+        )
+
+    def call(self, action: planner.Send | planner.Ask, seconds: float) -> saga.Call:
+        return saga.Call(
+            operation_id=saga.operation_id(self.id, action.step.name, action.direction),
+            job_id=self.id,
+            tenant=self.claimed.tenant,
+            n=action.n,
+            arguments=action.arguments,
+            timeout_seconds=seconds,
+        )
+
+    def _is_local(self, receipt: Receipt) -> bool:
+        step = self.definition.step(receipt.step)
+        return step is not None and isinstance(step.effect_of(receipt.direction), saga.Local)
+
+    def _plan(self) -> tuple[planner.Action, Direction]:
+        direction = self.direction
+        for _ in range(PLANS_MAX):
+            if self._parks is not None:
+                return self._parks, direction
+            action = self._next_action(direction)
+            match action:
+                case planner.Record(step, of, n, outcome, found):
+                    self.news.append(Receipt(step, of, n, outcome, found, self.now()))
+                case planner.TurnBack():
+                    direction = Direction.BACKWARD
+                case _:
+                    return action, direction
+        return planner.Park(
+            ParkedReason.CONFLICT, "", "the plan does not come to an end"
+        ), direction
+
+    def _next_action(self, direction: Direction) -> planner.Action:
+        if self._input is None:
+            self._input = self.definition.input(**self.claimed.input)
+        return planner.next_action(
+            self.definition,
+            planner.Job(self.id, self._input, direction, self.claimed.lane),
+            [*self.entries, *self.news],
+            self.now(),
+            planner.Policy(
+                timedelta(seconds=settings.BACKOFF_SECONDS),
+                timedelta(seconds=settings.BACKOFF_SECONDS_MAX),
+            ),
+        )
+
+    def _write(self, action: planner.Action, direction: Direction) -> Write:
+        entries = [*self.entries, *self.news]
+        receipts = [e for e in self.news if isinstance(e, Receipt)]
+        write = Write(
+            job_id=self.id,
+            fence=self.fence,
+            seq=self.seq,
+            knows=self.direction,
+            direction=direction,
+            lane=self.claimed.lane,
+            receipts=[
+                NewReceipt(r.step, r.direction, r.n, r.outcome, r.evidence) for r in receipts
+            ],
+        )
+        for entry in self.news:
+            if isinstance(entry, Attempt):
+                write.attempts.append(_new_attempt(entry))
+        sends: str | None = None
+        if isinstance(action, planner.Send) and not isinstance(action, planner.RunLocal):
+            write.attempts.append(
+                NewAttempt(
+                    action.step.name,
+                    action.direction,
+                    action.n,
+                    action.arguments,
+                    action.fingerprint,
+                )
+            )
+            sends = action.step.name if action.direction is Direction.FORWARD else None
+        write.pivot_sent = planner.pivot_may_be_sent(self.definition, entries, sends)
+        _move(write, action)
+        if write.state in ENDED or any(r.outcome in FINAL_OUTCOMES for r in receipts):
+            write.checkpoint = _checkpoint(entries, write)
+        return write
+
+
+def _new_attempt(entry: Attempt) -> NewAttempt:
+    return NewAttempt(
+        entry.step, entry.direction, entry.n, entry.arguments or {}, entry.fingerprint
+    )
+
+
+def _move(write: Write, action: planner.Action) -> None:
+    """Where the job goes with this write."""
+    match action:
+        case planner.Wait() if action is GIVE_BACK:
+            backward = write.direction is Direction.BACKWARD and write.lane == Lane.FORWARD
+            write.state = JobState.WAITING if backward else JobState.QUEUED
+            write.lane = Lane.COMPENSATION if backward else write.lane
+        case planner.Wait(delay, lane):
+            write.state, write.lane = JobState.WAITING, lane
+            write.delay_seconds = max(0.0, delay.total_seconds())
+        case planner.Finish(state):
+            write.state = state
+        case planner.Park(reason, operation, detail):
+            write.state = JobState.PARKED
+            write.parked_reason = reason
+            write.parked_detail = ": ".join(filter(None, (operation, detail)))[:2_000]
+        case _:
+            assert not isinstance(action, planner.Record | planner.TurnBack), (
+                "these are planned away"
+            )
+
+
+def _checkpoint(entries: list[Entry], write: Write) -> dict[str, Any]:
+    """How far the job has settled: its state and direction, and the outcome of each operation that is final."""
+    settled = {
+        f"{step}:{direction}": str(operation.final.outcome)
+        for (step, direction), operation in operations.fold(entries).items()
+        if operation.final is not None
+    }
+    return {"state": str(write.state), "direction": str(write.direction), "settled": settled}
+
+
+def sighted(placed: calls.Placed, kind: str) -> sightings.NewSighting:
+    """What a call or a probe brought, as a sighting."""
+    name, found = evidence.of(placed.outcome or outcomes.Unknown("deadline"))
+    return sightings.NewSighting(
+        placed.job_id, placed.step, placed.direction, placed.call.n, kind, name, found, placed.fence
+    )
+
+
+def unheard(held: Held, receipt: NewReceipt) -> sightings.NewSighting:
+    """A receipt that came under an old fence, as a sighting for whoever owns the job now."""
+    return sightings.NewSighting(
+        held.id,
+        receipt.step,
+        receipt.direction,
+        receipt.n,
+        "late",
+        str(receipt.outcome),
+        dict(receipt.evidence),
+        held.fence,
+    )
+
+
+def count(held: Held, write: Write) -> None:
+    """Metrics and logs of a stored write."""
+    for receipt in write.receipts:
+        labels = (receipt.step, receipt.direction, receipt.outcome)
+        telemetry.operations.labels(*labels).inc()
+        if fee := receipt.evidence.get("cost"):
+            telemetry.cost.labels(receipt.step, fee["currency"]).inc(fee["amount_minor"])
+    if write.state in ENDED:
+        telemetry.emit("job.settled", level="debug", job=str(held.id), state=str(write.state))
+    elif write.state is JobState.PARKED:
+        telemetry.emit("job.parked", level="error", job=str(held.id), reason=write.parked_reason)

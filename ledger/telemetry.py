@@ -1,0 +1,66 @@
+"""The catalogue of what the ledger says about itself: event names for logs, counters and histograms for metrics.
+
+Log names are `<noun>.<past verb>`, metrics `ledger_<noun>_<unit>`; a name that is not listed here is an error, so that
+dashboards and alerts can trust the list. Tenant and job ids are never labels.
+"""
+
+from typing import Any
+
+import structlog
+from prometheus_client import Counter, Histogram
+
+EVENTS = frozenset(
+    {
+        "job.accepted",
+        "job.settled",
+        "job.parked",
+        "job.unwritable",
+        "jobs.promoted",
+        "jobs.reclaimed",
+        "jobs.released",
+        "jobs.retained",
+        "lease.lost",
+        "write.refused",
+        "write.repeated",
+        "call.abandoned",
+        "call.late",
+        "plan.failed",
+        "local.failed",
+        "local.repeated",
+        "ticket.published",
+        "ticket.failed",
+        "sweep.failed",
+        "run.failed",
+        "connection.replaced",
+        "worker.ready",
+        "worker.leaving",
+        "owner.lost",
+        "watcher.failed",
+        "booking.accepted",
+        "holds.expired",
+        "request.failed",
+    }
+)
+
+operation_seconds = Histogram(
+    "ledger_operation_seconds",
+    "Time of one call of an operation",
+    ["step", "direction", "outcome"],
+    buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+operations = Counter(
+    "ledger_operations", "Receipts written, by outcome", ["step", "direction", "outcome"]
+)
+cost = Counter("ledger_cost_minor", "Provider fees as receipts state them", ["step", "currency"])
+publications = Counter("ledger_publications", "Tickets published", ["lane", "result"])
+stale_writes = Counter("ledger_stale_writes", "Writes refused under an old fence", ["write"])
+submissions = Counter("ledger_submissions", "Submissions, by result", ["result"])
+leases_recovered = Counter("ledger_leases_recovered", "Leases ended for their owner", ["how"])
+
+_log = structlog.get_logger("amends")
+
+
+def emit(event: str, *, level: str = "info", **fields: Any) -> None:
+    """One log line of the catalogue; AssertionError for a name that is not in it."""
+    assert event in EVENTS, f"{event} is not in the catalogue"
+    getattr(_log, level)(event, **fields)
