@@ -1,0 +1,153 @@
+"""The shape of a request, strictly: each member has one JSON type and one spelling, and an unknown member is an error.
+
+DRF's own fields turn other types into the declared one (`"1_000"` into 1000, `true` into 1), and so would let two
+different bodies mean the same booking.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from datetime import date
+from typing import Any, cast, override
+
+from rest_framework import serializers
+
+from bookings import requests
+from bookings.models import GUEST_LENGTH, NAME_LENGTH
+from ledger.outcomes import Money
+
+AMOUNT_MINOR_MAX = 10**12  # a bound of the business, far inside the column's
+YEAR_MIN, YEAR_MAX = 2000, 2199  # before any calendar of a hotel is asked
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_CURRENCY = re.compile(r"[A-Z]{3}")
+NOT_TEXT = frozenset({"Cc", "Cs", "Zl", "Zp"})  # control characters, surrogates, line separators
+
+
+class StrictString(serializers.Field[str, Any, str, Any]):
+    """A JSON string of 1 to `length` printable characters, taken as it is."""
+
+    default_error_messages = {
+        "type": "must be a string",
+        "blank": "must not be empty",
+        "length": "must have at most {length} characters",
+        "characters": "must not contain control characters",
+    }
+
+    def __init__(self, *, length: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.length = length
+
+    @override
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("type")
+        if not data.strip():
+            self.fail("blank")
+        if len(data) > self.length:
+            self.fail("length", length=self.length)
+        if any(unicodedata.category(character) in NOT_TEXT for character in data):
+            self.fail("characters")
+        return data
+
+
+class StrictInteger(serializers.Field[int, Any, int, Any]):
+    """A JSON integer within bounds; neither true nor 1.0 is one."""
+
+    default_error_messages = {
+        "type": "must be an integer",
+        "range": "must be between {low} and {high}",
+    }
+
+    def __init__(self, *, low: int, high: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.low, self.high = low, high
+
+    @override
+    def to_internal_value(self, data: Any) -> int:
+        if not isinstance(data, int) or isinstance(data, bool):
+            self.fail("type")
+        if not self.low <= data <= self.high:
+            self.fail("range", low=self.low, high=self.high)
+        return int(data)
+
+
+class StrictDate(serializers.Field[date, Any, str, Any]):
+    """YYYY-MM-DD in ASCII digits, a day that exists."""
+
+    default_error_messages = {
+        "format": "must be a date as YYYY-MM-DD",
+        "range": "must lie in the years {low} to {high}",
+    }
+
+    @override
+    def to_internal_value(self, data: Any) -> date:
+        if not isinstance(data, str) or not _DATE.fullmatch(data):
+            self.fail("format")
+        try:
+            found = date.fromisoformat(data)
+        except ValueError:
+            self.fail("format")
+        if not YEAR_MIN <= found.year <= YEAR_MAX:
+            self.fail("range", low=YEAR_MIN, high=YEAR_MAX)
+        return found
+
+
+class StrictCurrency(serializers.Field[str, Any, str, Any]):
+    """An ISO 4217 code in capitals; whether it is the hotel's is the price's to say."""
+
+    default_error_messages = {"format": "must be three capital letters (ISO 4217)"}
+
+    @override
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str) or not _CURRENCY.fullmatch(data):
+            self.fail("format")
+        return data
+
+
+class ClosedSerializer(serializers.Serializer[Any]):
+    """An object with exactly the members declared here."""
+
+    @override
+    def to_internal_value(self, data: Any) -> Any:
+        errors: dict[str, Any] = {}
+        if isinstance(data, Mapping):
+            unknown = [name for name in data if name not in self.fields]
+            errors = {
+                name: [serializers.ErrorDetail("is not a member of this object", "unknown_field")]
+                for name in unknown
+            }
+        try:
+            found = super().to_internal_value(data)
+        except serializers.ValidationError as error:
+            known = cast("dict[str, Any]", error.detail)  # a serializer's own errors are by name
+            raise serializers.ValidationError(errors | known) from error
+        if errors:
+            raise serializers.ValidationError(errors)
+        return found
+
+
+class MoneySerializer(ClosedSerializer):
+    amount_minor = StrictInteger(low=1, high=AMOUNT_MINOR_MAX)
+    currency = StrictCurrency()
+
+
+class BookingRequest(ClosedSerializer):
+    """The body of POST /v1/bookings."""
+
+    hotel = StrictString(length=NAME_LENGTH)
+    room_type = StrictString(length=NAME_LENGTH)
+    arrival = StrictDate()
+    nights = StrictInteger(low=1, high=requests.NIGHTS_MAX)
+    guest = StrictString(length=GUEST_LENGTH, required=False)
+    client_reference = StrictString(length=GUEST_LENGTH, required=False)
+    expected_total = MoneySerializer(required=False)
+
+
+def validated(body: Any) -> requests.ValidatedRequest:
+    """The meaning of a body; ValidationError naming every member that is wrong."""
+    serializer = BookingRequest(data=body)
+    serializer.is_valid(raise_exception=True)
+    found = dict(serializer.validated_data)
+    if (total := found.pop("expected_total", None)) is not None:
+        found["expected_total"] = Money(**total)
+    return requests.ValidatedRequest(**found)
