@@ -1,0 +1,19 @@
+"""The project itself as a Django app, so that `manage.py` finds the commands that need the whole
+stack.
+"""
+
+from typing import override
+
+from django.apps import AppConfig
+
+
+class ConfigConfig(AppConfig):
+    name = "config"
+    label = "config"
+    verbose_name = "Project"
+
+    @override
+    def ready(self) -> None:
+        from config import bench_saga
+
+        bench_saga.register()

@@ -1,0 +1,67 @@
+"""The Celery app: lanes, a fixed beat schedule, and settings under which losing or doubling a message is harmless.
+
+Nothing about progress lives here: no chains, results, ETA or retry. Messages are JSON and carry at most a lane.
+The schedule is static: an operator must not be able to switch recovery off in a form.
+"""
+
+import os
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+os.environ.setdefault("AMENDS_ROLE", "worker")
+
+from celery import Celery
+from django.conf import settings
+from kombu import Queue
+
+from config import worker
+from ledger.states import Lane
+
+app = Celery("amends", set_as_current=True)
+app.conf.update(
+    broker_url=settings.BROKER_URL,
+    result_backend=None,
+    task_ignore_result=True,
+    task_serializer="json",
+    accept_content=["json"],
+    enable_utc=True,
+    timezone="UTC",
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    task_acks_on_failure=True,  # rows decide what comes next, not the message
+    task_acks_on_timeout=True,
+    worker_prefetch_multiplier=1,
+    worker_disable_prefetch=True,
+    task_time_limit=settings.TASK_TIME_LIMIT_SECONDS,  # and no soft limit: its exception can land inside a COMMIT
+    broker_transport_options={
+        "visibility_timeout": settings.VISIBILITY_TIMEOUT_SECONDS,
+        "socket_timeout": 10,
+        "socket_connect_timeout": 5,
+    },
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
+    worker_cancel_long_running_tasks_on_connection_loss=False,
+    task_publish_retry_policy={"max_retries": 2, "interval_start": 0, "interval_max": 0.5},
+    task_create_missing_queues=False,
+    task_default_queue=Lane.FORWARD.value,
+    task_queues=[Queue(lane.value) for lane in Lane],
+    worker_send_task_events=True,
+    task_send_sent_event=True,
+    worker_hijack_root_logger=False,
+    worker_redirect_stdouts=False,
+    beat_schedule={
+        name: {
+            "task": name,
+            "schedule": settings.SWEEP_SECONDS,
+            # A backlog of stale sweeps after an outage must not run before real work.
+            "options": {"queue": Lane.SWEEPS.value, "expires": settings.SWEEP_SECONDS * 10},
+        }
+        for name in (
+            "recovery.reclaim",
+            "recovery.promote",
+            "recovery.ring",
+            "bookings.expire_holds",
+        )
+    },
+)
+app.autodiscover_tasks(["ledger", "recovery", "bookings"])
+worker.connect()

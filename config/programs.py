@@ -1,0 +1,131 @@
+"""How each process of the stack is run: its command, its environment, and the sign that it is
+ready.
+
+Kept here: each process gets the role that it has in production, and the sandbox, the second
+witness, is given no address of ours, so that it cannot reach our books even by mistake.
+"""
+
+import http.client
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+
+API, WORKER, COMPENSATION, BEAT, SANDBOX = "api", "worker", "worker-compensation", "beat", "sandbox"
+START_ORDER = (SANDBOX, API, WORKER, COMPENSATION, BEAT)
+STOP_ORDER = (BEAT, API, WORKER, COMPENSATION, SANDBOX)
+WORKER_READY = re.compile(r"worker\.ready|\w@\S+ ready\.")
+ADDRESSES = (
+    "DATABASE_URL",
+    "API_DATABASE_URL",
+    "WORKER_DATABASE_URL",
+    "RETENTION_DATABASE_URL",
+    "BROKER_URL",
+)
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a stack runs. The sandbox chooses its port at its first start and keeps it."""
+
+    workdir: Path
+    listener: int
+    api_port: int
+    concurrency: int
+    sandbox_port: int = 0
+
+    @property
+    def api_url(self) -> str:
+        return f"http://127.0.0.1:{self.api_port}"
+
+    @property
+    def sandbox_url(self) -> str:
+        return f"http://127.0.0.1:{self.sandbox_port}"
+
+
+def command(name: str, place: Place) -> list[str]:
+    celery = [sys.executable, "-m", "celery", "-A", "config.celery"]
+    # Celery sets the level of all loggers, and its own default would hide that a worker is ready.
+    quiet = ["--without-gossip", "--without-mingle", "--loglevel", "INFO"]
+    match name:
+        case "sandbox":
+            store = str(place.workdir / "sandbox.sqlite")
+            program = [sys.executable, "-m", "bookings.sandbox", "--store", store]
+            return [*program, "--port", str(place.sandbox_port)]
+        case "api":
+            program = [sys.executable, "-m", "gunicorn", "config.wsgi"]
+            threads = ["--worker-class", "gthread", "--workers", "1", "--threads", "8"]
+            listen = [
+                "--bind",
+                f"fd://{place.listener}",
+                "--no-control-socket",
+            ]  # that socket is one per user
+            return [*program, *listen, *threads]
+        case "worker":
+            lanes = ["-Q", "forward,sweeps,webhooks", "-c", str(place.concurrency)]
+            return [*celery, "worker", *lanes, "-n", "worker@%h", *quiet]
+        case "worker-compensation":
+            return [
+                *celery,
+                "worker",
+                "-Q",
+                "compensation",
+                "-c",
+                "1",
+                "-n",
+                "compensation@%h",
+                *quiet,
+            ]
+        case "beat":
+            return [*celery, "beat", "--schedule", str(place.workdir / "beat-schedule"), *quiet[2:]]
+        case _:
+            raise ValueError(f"the stack has no process {name!r}, only {', '.join(START_ORDER)}")
+
+
+def environment(name: str, place: Place, env: Mapping[str, str]) -> dict[str, str]:
+    env = {
+        **env,
+        "TMPDIR": str(place.workdir),
+    }  # what a killed process leaves there goes with the stack
+    if name == SANDBOX:
+        return {key: value for key, value in env.items() if key not in ADDRESSES}
+    roles = {API: "api", WORKER: "worker", COMPENSATION: "worker", BEAT: "worker"}
+    providers = {"PAYMENT_URL": place.sandbox_url, "TICKET_URL": place.sandbox_url}
+    return {
+        **env,
+        **(providers if place.sandbox_port else {}),
+        "AMENDS_ROLE": roles.get(name, "owner"),
+    }
+
+
+def readiness(name: str, place: Place, output: Callable[[], str]) -> Callable[[], bool]:
+    """The question to ask until it is answered with yes; `output` is what this start has logged so far."""
+    if name == SANDBOX:
+        return lambda: _note_sandbox_port(place, output())
+    if name == API:
+        return lambda: _is_alive(place.api_port)
+    if name == BEAT:
+        return lambda: any(place.workdir.glob("beat-schedule*"))
+    return lambda: WORKER_READY.search(output()) is not None
+
+
+def _note_sandbox_port(place: Place, output: str) -> bool:
+    for line in output.splitlines():
+        if line.startswith('{"port"'):
+            place.sandbox_port = int(json.loads(line)["port"])
+            return True
+    return False
+
+
+def _is_alive(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", "/livez")
+        return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

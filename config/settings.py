@@ -1,0 +1,179 @@
+"""Every setting of the project, read from the environment once. No `if DEBUG`, no second settings module.
+
+Which database role a process uses is named by AMENDS_ROLE (owner, api, worker, retention): `config.wsgi` defaults to
+api, `config.celery` to worker, `manage.py` to owner. Where only DATABASE_URL is given, the other roles log in with it
+and drop to their own role at connection time, so that privileges bind them all the same.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import environ
+
+from config import logs
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = environ.FileAwareEnv()
+
+ROLE = env.str("AMENDS_ROLE", "owner")
+SECRET_KEY = env.str("DJANGO_SECRET_KEY", "insecure-development-key-never-for-production")
+DEBUG = env.bool("DJANGO_DEBUG", False)
+ALLOWED_HOSTS = env.list("DJANGO_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "rest_framework_api_key",
+    "drf_standardized_errors",
+    "django_prometheus",
+    "ledger",
+    "bookings",
+    "recovery",
+    "config.apps.ConfigConfig",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+APPEND_SLASH = False
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_TZ = True
+STATIC_URL = "/static/"
+WHITENOISE_USE_FINDERS = (
+    True  # the admin's own files, straight from the packages: nothing to collect
+)
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# --- PostgreSQL ------------------------------------------------------------------------------------------------------
+
+ROLES = {
+    "owner": "",
+    "api": "amends_api",
+    "worker": "amends_worker",
+    "retention": "amends_retention",
+}
+STATEMENT_SECONDS = env.float("STATEMENT_SECONDS", 15.0)
+LOCK_SECONDS = env.float("LOCK_SECONDS", 5.0)
+
+
+def database(role: str) -> dict[str, Any]:
+    """The connection settings of one role: its own URL, or DATABASE_URL with `role` set at connection time."""
+    url_name = "DATABASE_URL" if role == "owner" else f"{role.upper()}_DATABASE_URL"
+    default = "postgresql:///amends"
+    found: dict[str, Any] = env.db_url(url_name, env.str("DATABASE_URL", default))
+    options = [f"-c statement_timeout={int(STATEMENT_SECONDS * 1000)}", "-c TimeZone=UTC"]
+    if role == "owner":
+        options = ["-c TimeZone=UTC"]  # migrations may take long
+    else:
+        options.append(f"-c lock_timeout={int(LOCK_SECONDS * 1000)}")
+        options.append(
+            "-c random_page_cost=1.1"
+        )  # hot rows are in memory: let ids be looked up by index
+        options.append("-c idle_in_transaction_session_timeout=60000")
+        if url_name not in os.environ:
+            options.append(f"-c role={ROLES[role]}")
+    found["OPTIONS"] = {
+        **found.get("OPTIONS", {}),
+        "options": " ".join(options),
+        "prepare_threshold": None,
+        "connect_timeout": 5,
+        "application_name": f"amends-{role}",
+    }
+    # A worker's loop keeps its connection for a run; a web process keeps it between requests.
+    found["CONN_MAX_AGE"] = 60
+    found["CONN_HEALTH_CHECKS"] = True
+    found["DISABLE_SERVER_SIDE_CURSORS"] = True
+    return found
+
+
+DATABASES = {"default": database(ROLE)}
+
+# --- Celery ----------------------------------------------------------------------------------------------------------
+
+BROKER_URL = env.str("BROKER_URL", "redis://127.0.0.1:6379/0")
+RUN_SECONDS = env.float("RUN_SECONDS", 60.0)
+TASK_TIME_LIMIT_SECONDS = env.float("TASK_TIME_LIMIT_SECONDS", 120.0)
+VISIBILITY_TIMEOUT_SECONDS = env.float("VISIBILITY_TIMEOUT_SECONDS", 300.0)
+
+# --- The engine. Order, held by a check: call < lease; heartbeat x 3 <= lease; run + call + settle < hard limit <
+# --- visibility timeout; sweep <= lease.
+
+LEASE_SECONDS = env.float("LEASE_SECONDS", 30.0)
+HEARTBEAT_SECONDS = env.float("HEARTBEAT_SECONDS", 5.0)
+SWEEP_SECONDS = env.float("SWEEP_SECONDS", 2.0)
+CALL_SECONDS_MAX = env.float("CALL_SECONDS_MAX", 15.0)
+SLOTS = env.int("SLOTS", 64)
+RING_SECONDS = env.float("RING_SECONDS", 0.02)
+PUBLISH_TIMEOUT_SECONDS = env.float("PUBLISH_TIMEOUT_SECONDS", 0.3)
+PUBLISH_SILENCE_SECONDS = env.float("PUBLISH_SILENCE_SECONDS", 3.0)
+BACKOFF_SECONDS = env.float("BACKOFF_SECONDS", 0.5)
+BACKOFF_SECONDS_MAX = env.float("BACKOFF_SECONDS_MAX", 60.0)
+JOB_RETENTION_DAYS = env.int("JOB_RETENTION_DAYS", 90)
+
+# --- Bookings --------------------------------------------------------------------------------------------------------
+
+HOLD_SECONDS = env.float("HOLD_SECONDS", 900.0)
+PAYMENT_URL = env.str("PAYMENT_URL", "http://127.0.0.1:8090")
+TICKET_URL = env.str("TICKET_URL", "http://127.0.0.1:8090")
+PROVIDER_CONNECT_SECONDS = env.float("PROVIDER_CONNECT_SECONDS", 1.0)
+PROVIDER_CALL_SECONDS = env.float("PROVIDER_CALL_SECONDS", 8.0)
+PROVIDER_KEY_LIFETIME_SECONDS = env.float("PROVIDER_KEY_LIFETIME_SECONDS", 86400.0)
+PROVIDER_REQUEST_LIFETIME_SECONDS = env.float("PROVIDER_REQUEST_LIFETIME_SECONDS", 120.0)
+
+# --- API -------------------------------------------------------------------------------------------------------------
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["bookings.api.auth.ApiKeyAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["bookings.api.auth.HasTenant"],
+    "DEFAULT_PARSER_CLASSES": ["bookings.api.parsers.StrictJsonParser"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "EXCEPTION_HANDLER": "bookings.api.problems.exception_handler",
+    "UNAUTHENTICATED_USER": None,
+}
+DRF_STANDARDIZED_ERRORS = {
+    "EXCEPTION_HANDLER_CLASS": "bookings.api.problems.ProblemHandler",
+    "EXCEPTION_FORMATTER_CLASS": "bookings.api.problems.ProblemFormatter",
+}
+DATA_UPLOAD_MAX_MEMORY_SIZE = 256 * 1024
+
+# --- Security, logs, metrics -----------------------------------------------------------------------------------------
+
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", 0)
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_SECONDS > 0
+SECURE_HSTS_PRELOAD = SECURE_HSTS_SECONDS > 0
+SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", False)
+SESSION_COOKIE_SECURE = env.bool("SESSION_COOKIE_SECURE", False)
+CSRF_COOKIE_SECURE = SESSION_COOKIE_SECURE
+X_FRAME_OPTIONS = "DENY"
+PROMETHEUS_EXPORT_MIGRATIONS = False
+LOGGING_CONFIG = None
+logs.configure(env.str("LOG_LEVEL", "INFO"))

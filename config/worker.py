@@ -1,0 +1,85 @@
+"""What a Celery worker adds to the engine: the flag that says "leave", and the watcher of its children.
+
+SIGTERM goes to the parent, which sets a flag in memory that was shared before the fork; every run reads it each turn.
+Each child tells the watcher, a process started before the pool forks, its random owner id together with a pidfd; when
+that becomes readable, the child is dead and the watcher ends its leases. In children TERM and QUIT get their default
+action, so that a cold stop is a crash and not an exception in the middle of a write.
+"""
+
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+from typing import Any
+
+from celery import signals
+from django.db import connections
+
+from ledger import engine, leases, telemetry
+
+_leaving = mmap.mmap(-1, 1)
+_watcher: subprocess.Popen[bytes] | None = None
+_channel: socket.socket | None = None
+
+
+def connect() -> None:
+    """Attach to Celery's signals; they fire in worker processes only."""
+    signals.worker_init.connect(_start_watcher, weak=False)
+    signals.worker_ready.connect(_ready, weak=False)
+    signals.worker_shutting_down.connect(_leave, weak=False)
+    signals.worker_shutdown.connect(_stop_watcher, weak=False)
+    signals.worker_process_init.connect(_child_started, weak=False)
+
+
+def is_leaving() -> bool:
+    return _leaving[0] == 1
+
+
+def _start_watcher(**_: Any) -> None:
+    global _watcher, _channel  # noqa: PLW0603  one worker, one watcher
+    _leaving[0] = 0
+    connections.close_all()  # nothing of the parent's is shared with a child
+    engine.leaving = is_leaving
+    _channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    _watcher = subprocess.Popen(  # noqa: S603  our own interpreter and module
+        [sys.executable, "-m", "config.watcher", str(theirs.fileno())],
+        pass_fds=[theirs.fileno()],
+        start_new_session=True,  # a TERM to the group must not blind it while children still work
+    )
+    theirs.close()
+
+
+def _ready(**_: Any) -> None:
+    telemetry.emit("worker.ready", pid=os.getpid())
+
+
+def _leave(**_: Any) -> None:
+    _leaving[0] = 1
+    telemetry.emit("worker.leaving", pid=os.getpid())
+
+
+def _stop_watcher(**_: Any) -> None:
+    if _channel is not None:
+        _channel.close()
+    if _watcher is not None:
+        _watcher.terminate()
+        try:
+            _watcher.wait(5)
+        except subprocess.TimeoutExpired:
+            _watcher.kill()
+
+
+def _child_started(**_: Any) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    if _channel is None:
+        return
+    fd = os.pidfd_open(os.getpid())
+    try:
+        socket.send_fds(_channel, [leases.owner().bytes], [fd])
+    except OSError as error:  # without a watcher, leases expire
+        telemetry.emit("watcher.failed", level="warning", error_class=type(error).__name__)
+    finally:
+        os.close(fd)
