@@ -1,0 +1,81 @@
+"""Errors that no client made: a database that is away, a bug, a path that is not there."""
+
+import json
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+from django.http import JsonResponse
+from django.test import RequestFactory
+
+from bookings.api import problems
+from ledger import crashpoints, outcomes
+from tests import hotels
+from tests.api.problems import assert_problem
+
+
+def raising(error: Exception) -> Any:
+    def crash(_point: str) -> None:
+        raise error
+
+    return crash
+
+
+def test_a_database_that_is_away_is_503_and_the_same_request_goes_on(
+    api: Any, body: dict[str, Any]
+) -> None:
+    with crashpoints.armed("booking.after_insert", raising(OperationalError("gone"))):
+        response = api.post(body)
+    found = assert_problem(response, 503)
+    assert response["Retry-After"] == str(problems.RETRY_AFTER_SECONDS)
+    assert "gone" not in found["detail"]
+    assert hotels.accepted_rows() == (0, 0, 0)
+    assert api.post(body).status_code == 202
+
+
+def test_a_backend_ended_by_the_server_is_503(api: Any, body: dict[str, Any]) -> None:
+    def end_our_backend(_point: str) -> None:
+        connection.cursor().execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    with crashpoints.armed("booking.after_insert", end_our_backend):
+        assert_problem(api.post(body), 503)
+    connection.close()
+    assert hotels.accepted_rows() == (0, 0, 0)
+
+
+def test_a_bug_is_500_and_shows_nothing(api: Any, body: dict[str, Any]) -> None:
+    with crashpoints.armed("booking.before_insert", raising(RuntimeError("secret"))):
+        response = api.post(body)
+    assert_problem(response, 500)
+    assert b"secret" not in response.content
+    assert hotels.accepted_rows() == (0, 0, 0)
+
+
+def test_a_booking_past_its_retention_is_410(api: Any, body: dict[str, Any]) -> None:
+    with crashpoints.armed("booking.before_insert", raising(outcomes.SubmissionGone("key"))):
+        assert_problem(api.post(body), 410)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v1", "/v1/", "/v1/bookings/", "/v1/bookings/a/b", "/nothing%00", "/v0/bookings"]
+)
+def test_a_path_that_is_not_there_is_404(api: Any, path: str) -> None:
+    assert_problem(api.get(path), 404)
+
+
+def test_django_has_the_same_words_outside_of_the_api() -> None:
+    request = RequestFactory().get("/")
+    for status, answer in (
+        (400, problems.handler400(request, Exception())),
+        (403, problems.handler403(request, Exception())),
+        (404, problems.handler404(request, Exception())),
+        (500, problems.handler500(request)),
+    ):
+        assert isinstance(answer, JsonResponse)
+        assert answer.status_code == json.loads(answer.content)["status"] == status
+        assert answer["Content-Type"] == problems.CONTENT_TYPE
+
+
+def test_an_unknown_host_is_400(api: Any) -> None:
+    response = api.client.get("/v1/bookings/x", headers={"Host": "evil.example"})
+    assert_problem(response, 400)
