@@ -66,18 +66,10 @@ def main() -> None:
     if VENV.exists():
         shutil.rmtree(VENV)
     run(sys.executable, "-m", "venv", str(VENV))
-    run(
-        *(
-            str(PYTHON),
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--no-input",
-        ),
-        *("--no-deps", "--require-hashes", "--requirement", str(LOCK)),
-    )
+    # Errors only: pip's warnings here speak of the machine's own settings.
+    options = ["--quiet", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps"]
+    locked = ["--require-hashes", "--requirement", str(LOCK)]
+    run(str(PYTHON), "-m", "pip", "install", *options, *locked)
     STAMP.write_text(expected())
 
 

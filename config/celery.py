@@ -16,6 +16,16 @@ from kombu import Queue
 from config import worker
 from ledger.states import Lane
 
+SWEEPS = (
+    "recovery.reclaim",
+    "recovery.deadlines",
+    "recovery.promote",
+    "recovery.ring",
+    "bookings.expire_holds",
+)
+
+SWEEP_EXPIRES_SECONDS = 900
+
 app = Celery("amends", set_as_current=True)
 app.conf.update(
     broker_url=settings.BROKER_URL,
@@ -46,21 +56,19 @@ app.conf.update(
     task_queues=[Queue(lane.value) for lane in Lane],
     worker_send_task_events=True,
     task_send_sent_event=True,
+    # A run replaces a broken connection itself; a new one for every ticket would cost each idle job some milliseconds.
+    CELERY_DB_REUSE_MAX=500,
     worker_hijack_root_logger=False,
     worker_redirect_stdouts=False,
     beat_schedule={
         name: {
             "task": name,
             "schedule": settings.SWEEP_SECONDS,
-            # A backlog of stale sweeps after an outage must not run before real work.
-            "options": {"queue": Lane.SWEEPS.value, "expires": settings.SWEEP_SECONDS * 10},
+            # Bounds the backlog of an outage. Long, because a worker's own clock judges it: one that is ten minutes
+            # fast must still sweep.
+            "options": {"queue": Lane.SWEEPS.value, "expires": SWEEP_EXPIRES_SECONDS},
         }
-        for name in (
-            "recovery.reclaim",
-            "recovery.promote",
-            "recovery.ring",
-            "bookings.expire_holds",
-        )
+        for name in SWEEPS
     },
 )
 app.autodiscover_tasks(["ledger", "recovery", "bookings"])

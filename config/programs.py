@@ -14,9 +14,15 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-API, WORKER, COMPENSATION, BEAT, SANDBOX = "api", "worker", "worker-compensation", "beat", "sandbox"
-START_ORDER = (SANDBOX, API, WORKER, COMPENSATION, BEAT)
-STOP_ORDER = (BEAT, API, WORKER, COMPENSATION, SANDBOX)
+API, BEAT, SANDBOX = "api", "beat", "sandbox"
+WORKER, COMPENSATION, SWEEPS = "worker", "worker-compensation", "worker-sweeps"
+WORKERS = {
+    WORKER: "forward",
+    COMPENSATION: "compensation",
+    SWEEPS: "sweeps,webhooks",  # children that drive for a minute must not keep a sweep waiting
+}
+START_ORDER = (SANDBOX, API, *WORKERS, BEAT)
+STOP_ORDER = (BEAT, API, *WORKERS, SANDBOX)
 WORKER_READY = re.compile(r"worker\.ready|\w@\S+ ready\.")
 ADDRESSES = (
     "DATABASE_URL",
@@ -38,6 +44,13 @@ class Place:
     sandbox_port: int = 0
 
     @property
+    def metrics(self) -> Path:
+        """Where the processes of this stack keep their counters, so that /metrics of the API sums them up."""
+        found = self.workdir / "metrics"
+        found.mkdir(exist_ok=True)
+        return found
+
+    @property
     def api_url(self) -> str:
         return f"http://127.0.0.1:{self.api_port}"
 
@@ -48,8 +61,7 @@ class Place:
 
 def command(name: str, place: Place) -> list[str]:
     celery = [sys.executable, "-m", "celery", "-A", "config.celery"]
-    # Celery sets the level of all loggers, and its own default would hide that a worker is ready.
-    quiet = ["--without-gossip", "--without-mingle", "--loglevel", "INFO"]
+    quiet = ["--without-gossip", "--without-mingle"]
     match name:
         case "sandbox":
             store = str(place.workdir / "sandbox.sqlite")
@@ -64,23 +76,13 @@ def command(name: str, place: Place) -> list[str]:
                 "--no-control-socket",
             ]  # that socket is one per user
             return [*program, *listen, *threads]
-        case "worker":
-            lanes = ["-Q", "forward,sweeps,webhooks", "-c", str(place.concurrency)]
-            return [*celery, "worker", *lanes, "-n", "worker@%h", *quiet]
-        case "worker-compensation":
-            return [
-                *celery,
-                "worker",
-                "-Q",
-                "compensation",
-                "-c",
-                "1",
-                "-n",
-                "compensation@%h",
-                *quiet,
-            ]
+        case "worker" | "worker-compensation" | "worker-sweeps":
+            # Two at least where jobs are driven: Celery may take five seconds to fork for a pool that has lost its last.
+            children = {WORKER: place.concurrency, COMPENSATION: 2, SWEEPS: 1}[name]
+            lanes = ["-Q", WORKERS[name], "-c", str(children)]
+            return [*celery, "worker", *lanes, "-n", f"{name}@%h", *quiet]
         case "beat":
-            return [*celery, "beat", "--schedule", str(place.workdir / "beat-schedule"), *quiet[2:]]
+            return [*celery, "beat", "--schedule", str(place.workdir / "beat-schedule")]
         case _:
             raise ValueError(f"the stack has no process {name!r}, only {', '.join(START_ORDER)}")
 
@@ -92,12 +94,14 @@ def environment(name: str, place: Place, env: Mapping[str, str]) -> dict[str, st
     }  # what a killed process leaves there goes with the stack
     if name == SANDBOX:
         return {key: value for key, value in env.items() if key not in ADDRESSES}
-    roles = {API: "api", WORKER: "worker", COMPENSATION: "worker", BEAT: "worker"}
+    roles = {API: "api", BEAT: "worker", **dict.fromkeys(WORKERS, "worker")}
     providers = {"PAYMENT_URL": place.sandbox_url, "TICKET_URL": place.sandbox_url}
     return {
         **env,
         **(providers if place.sandbox_port else {}),
         "AMENDS_ROLE": roles.get(name, "owner"),
+        "LOG_LEVEL": "INFO",  # readiness is read from the log
+        "PROMETHEUS_MULTIPROC_DIR": str(place.metrics),
     }
 
 

@@ -136,6 +136,10 @@ PUBLISH_TIMEOUT_SECONDS = env.float("PUBLISH_TIMEOUT_SECONDS", 0.3)
 PUBLISH_SILENCE_SECONDS = env.float("PUBLISH_SILENCE_SECONDS", 3.0)
 BACKOFF_SECONDS = env.float("BACKOFF_SECONDS", 0.5)
 BACKOFF_SECONDS_MAX = env.float("BACKOFF_SECONDS_MAX", 60.0)
+# Per saga, `name=seconds,...`: a job that has not sent its pivot by then goes back. A submission may set its own.
+SAGA_DEADLINE_SECONDS = {
+    name: float(seconds) for name, seconds in env.dict("SAGA_DEADLINE_SECONDS", default={}).items()
+}
 JOB_RETENTION_DAYS = env.int("JOB_RETENTION_DAYS", 90)
 
 # --- Bookings --------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,8 +98,8 @@ class Stack:
         return self._running[name].process.pid
 
     def children(self, name: str) -> list[int]:
-        """The pids of a process's own children (a worker's pool), lowest first."""
-        return children_of(self.pid(name))
+        """The pids of a process's own children (a worker's pool), lowest first; its watcher is not one of them."""
+        return [pid for pid in children_of(self.pid(name)) if not _is_watcher(pid)]
 
     def ended(self) -> dict[str, int]:
         """The processes that ended though nobody stopped them, with their exit status."""
@@ -185,8 +186,9 @@ class Stack:
             told = [name for name in programs.STOP_ORDER[:-1] if name in self._running]
             for name in told:
                 self.kill(name, signal.SIGTERM)
+            until = time.monotonic() + grace  # one grace for all: they end side by side
             for name in told:
-                self._await_end(name, grace)
+                self._await_end(name, max(0.0, until - time.monotonic()))
             for name in programs.STOP_ORDER:
                 self.stop(name, grace)
             self._listener.close()
@@ -220,6 +222,13 @@ class Stack:
                 pass_fds=[self._place.listener] if name == programs.API else [],
             )
         return Running(process, log, log_start)
+
+
+def _is_watcher(pid: int) -> bool:
+    try:
+        return b"config.watcher" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def children_of(parent: int) -> list[int]:

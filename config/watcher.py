@@ -37,7 +37,7 @@ def main() -> None:
                 return
             if key.data == "channel":
                 if not _introduce(channel, watch):
-                    watch.unregister(channel)
+                    return  # nobody has the other end: the parent was gone before we could look, and every child is
                 continue
             watch.unregister(key.fileobj)
             os.close(key.fd)

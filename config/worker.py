@@ -14,10 +14,15 @@ import subprocess
 import sys
 from typing import Any
 
+import billiard.pool
 from celery import signals
 from django.db import connections
 
 from ledger import engine, leases, telemetry
+
+# A child that leaves waits until its parent has counted its last message, by default for 30 s; after a sibling was killed
+# the count can fall short for ever. Our messages carry nothing: two seconds (of 0.1 s each) are enough.
+LAST_WORDS_TRIES = 20
 
 _leaving = mmap.mmap(-1, 1)
 _watcher: subprocess.Popen[bytes] | None = None
@@ -26,11 +31,17 @@ _channel: socket.socket | None = None
 
 def connect() -> None:
     """Attach to Celery's signals; they fire in worker processes only."""
+    billiard.pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT = LAST_WORDS_TRIES
+    signals.setup_logging.connect(_keep_logging, weak=False)
     signals.worker_init.connect(_start_watcher, weak=False)
     signals.worker_ready.connect(_ready, weak=False)
     signals.worker_shutting_down.connect(_leave, weak=False)
     signals.worker_shutdown.connect(_stop_watcher, weak=False)
     signals.worker_process_init.connect(_child_started, weak=False)
+
+
+def _keep_logging(**_: Any) -> None:
+    """A receiver is enough: Celery then leaves handlers and levels as `config.logs` made them."""
 
 
 def is_leaving() -> bool:

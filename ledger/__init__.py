@@ -16,23 +16,24 @@ The path of a job, in reading order:
 12. sightings: evidence from whoever has no authority
 13. calls: bounded threads, outside any transaction, nothing of the database
 14. local_batches: LOCAL steps, many in one transaction, rows locked first
-15. evidence: makes whatever came back storable; pure
-16. selectors: the read side
-17. retention: removes ended jobs past their term
+15. turns: an accepted cancel or a passed deadline, decided once
+16. evidence: makes whatever came back storable; pure
+17. selectors: the read side
+18. retention: removes ended jobs past their term
 
 And beside the path:
 
-18. saga: a saga as data, and the registry; pure
-19. outcomes: what can come of an operation, and the errors; pure
-20. states: the states of a job and the moves between them; pure
-21. canonical: canonical JSON, fingerprints, differences; pure
-22. crashpoints: named gaps where a process can die; pure
-23. telemetry: the catalogue of events and metrics
-24. sql: one statement at a time, and which errors repeat, reconnect or refuse
-25. models: the tables and their constraints
-26. guards: the triggers, made from the states
-27. metrics: the collector over the read side
-28. checks: what `manage.py check` refuses
-29. admin: the read-only pages
-30. apps: the Django app
+19. saga: a saga as data, and the registry; pure
+20. outcomes: what can come of an operation, and the errors; pure
+21. states: the states of a job and the moves between them; pure
+22. canonical: canonical JSON, fingerprints, differences; pure
+23. crashpoints: named gaps where a process can die; pure
+24. telemetry: the catalogue of events and metrics
+25. sql: one statement at a time, and which errors repeat, reconnect or refuse
+26. models: the tables and their constraints
+27. guards: the triggers, made from the states
+28. metrics: the collector over the read side
+29. checks: what `manage.py check` refuses
+30. admin: the read-only pages
+31. apps: the Django app
 """

@@ -7,6 +7,7 @@ deadline is given up, its thread abandoned, and its late answer handed out as su
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
@@ -74,11 +75,17 @@ class _NoDatabase:
 
 
 class Pool:
-    """At most `slots` calls at once, plus as many abandoned ones. One per process, shared by its runs."""
+    """At most `slots` calls at once, plus as many abandoned ones. One per process, shared by its runs.
+
+    One thread is called up at a time, and calls up the next before it begins: instant calls are made by a thread or two
+    without a wake-up each, while calls that take time spread over as many threads as there are calls.
+    """
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
-        self._todo: SimpleQueue[Placed] = SimpleQueue()
+        self._todo: deque[Placed] = deque()
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._is_calling_up = False
         self._done: SimpleQueue[Placed] = SimpleQueue()
         self._in_flight: dict[int, Placed] = {}
         self._threads = 0
@@ -94,7 +101,14 @@ class Pool:
             self._threads += 1
             name = f"calls-{self._threads}"
             threading.Thread(target=self._serve, name=name, daemon=True).start()
-        self._todo.put(placed)
+        self._todo.append(placed)
+        self._call_up()
+
+    def _call_up(self) -> None:
+        """Wake one thread, unless one is waking: it will see what is to do, and call up the next."""
+        if not self._is_calling_up:
+            self._is_calling_up = True
+            self._wake.put(None)
 
     def returned(self, seconds: float) -> Iterator[Placed]:
         """What has come back or is overdue; waits at most so long for the first."""
@@ -139,15 +153,31 @@ class Pool:
         for alias in connections:
             connections[alias] = cast("BaseDatabaseWrapper", _NoDatabase())
         while True:
-            placed = self._todo.get()
-            outcome = _perform(placed)
-            with placed.lock:
-                placed.returned_at = time.monotonic()
-                placed.outcome = outcome
-                gone = placed.abandoned
-            self._done.put(placed)
-            if gone:
-                return  # the pool has gone on without this thread
+            self._wake.get()
+            self._is_calling_up = (
+                False  # before looking: whoever adds work after this wakes another
+            )
+            while (placed := self._next()) is not None:
+                if self._todo:
+                    self._call_up()
+                if not self._make(placed):
+                    return  # the pool has gone on without this thread
+
+    def _next(self) -> Placed | None:
+        try:
+            return self._todo.popleft()
+        except IndexError:
+            return None
+
+    def _make(self, placed: Placed) -> bool:
+        """Make the call and hand its outcome back; False if it was given up meanwhile."""
+        outcome = _perform(placed)
+        with placed.lock:
+            placed.returned_at = time.monotonic()
+            placed.outcome = outcome
+            is_ours = not placed.abandoned
+        self._done.put(placed)
+        return is_ours
 
 
 def _perform(placed: Placed) -> outcomes.Sighted:
@@ -169,7 +199,7 @@ def outcome_of(handler: Handler | Probe, call: Call) -> outcomes.Sighted:
         found = handler(call)
     except (outcomes.Refused, outcomes.NotSent, outcomes.Throttled, outcomes.Unknown) as raised:
         return raised
-    except Exception as error:  # noqa: BLE001  any other ending proves nothing about the effect
+    except BaseException as error:  # noqa: BLE001  any other ending, SystemExit too, proves nothing about the effect
         return outcomes.Unknown(type(error).__name__, {"error": str(error)})
     returned: object = found  # handlers are other people's code: their types are not proof
     if isinstance(returned, outcomes.Sighted):

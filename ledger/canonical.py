@@ -7,11 +7,20 @@ spelling, and money is never one), text as it is. Equal fingerprints mean equal 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, override
 
 from ledger.outcomes import Difference
 
-ABSENT = "(absent)"
+
+class _Absent:
+    """Stands for a member that is not there: no JSON value, so that no text can be mistaken for it."""
+
+    @override
+    def __repr__(self) -> str:
+        return "(absent)"
+
+
+ABSENT = _Absent()
 
 
 def encode(value: Any) -> str:

@@ -34,8 +34,6 @@ POINTS: dict[str, str] = {
     "local.before": "about to run a local batch",
     "local.after_handlers": "handlers have run, nothing is committed",
     "local.after": "the batch is committed",
-    "release.before": "about to give jobs back",
-    "release.after": "jobs are given back",
     "reclaim.before": "expired leases are about to be ended",
     "reclaim.after": "jobs are queued again, nobody is told yet",
     "ring.after_select": "a sweep has seen work, no ticket yet",

@@ -5,7 +5,8 @@ bounded in size, depth and numbers. What had to be cut is replaced by its length
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from ledger import outcomes
@@ -16,6 +17,10 @@ ITEMS_MAX = 200
 DEPTH_MAX = 8
 INTEGER_MAX = 2**63 - 1
 REASON_MAX = 200
+NODES_MAX = 5_000  # values kept of one answer
+SIZE_MAX = 256 * 1024  # characters kept of one answer, give or take one text
+DIGEST_NODES_MAX = 1_000_000
+DECIMAL_BITS_MAX = 10_000
 
 
 def of(outcome: outcomes.Outcome | outcomes.NotLanded) -> tuple[str, dict[str, Any]]:
@@ -44,46 +49,90 @@ def of(outcome: outcomes.Outcome | outcomes.NotLanded) -> tuple[str, dict[str, A
             return ReceiptOutcome.UNKNOWN, _reasoned(outcome.reason, outcome.data)
 
 
-def storable(value: Any, depth: int = 0) -> Any:
+def storable(value: Any) -> Any:
     """`value` as bounded JSON that the database can keep."""
-    if isinstance(value, Mapping | list | tuple):
-        return _container(value, depth) if depth < DEPTH_MAX else _digest(repr(value)[:TEXT_MAX])
-    return _scalar(value)
+    return _Keeper().keep(value, 0)
 
 
-def _container(value: Mapping[Any, Any] | Sequence[Any], depth: int) -> Any:
-    if isinstance(value, Mapping):
-        items = list(value.items())[:ITEMS_MAX]
-        return {_text(str(name)): storable(member, depth + 1) for name, member in items}
-    return [storable(item, depth + 1) for item in value[:ITEMS_MAX]]
+class _Keeper:
+    """Walks one value; what is over the bounds of depth, count or size is replaced by its digest."""
 
+    def __init__(self) -> None:
+        self._items = NODES_MAX
+        self._characters = SIZE_MAX
 
-def _scalar(value: Any) -> Any:
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return value if abs(value) <= INTEGER_MAX else _text(str(value)[:TEXT_MAX])
-    if isinstance(value, bytes):
-        return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()}
-    # A float too: there is none on any path, and its spelling is evidence enough.
-    return _text(value if isinstance(value, str) else repr(value))
+    def keep(self, value: Any, depth: int) -> Any:
+        self._items -= 1
+        if not isinstance(value, Mapping | list | tuple):
+            return self._scalar(value)
+        if depth >= DEPTH_MAX or self._items < 0 or self._characters < 0:
+            return _digest(value)
+        if isinstance(value, Mapping):
+            pairs = islice(value.items(), ITEMS_MAX)
+            kept = {self._spelt(_text_of(name)): self.keep(v, depth + 1) for name, v in pairs}
+            return kept if len(value) <= ITEMS_MAX else {**kept, "cut": _digest(value)}
+        items = [self.keep(item, depth + 1) for item in value[:ITEMS_MAX]]
+        return items if len(value) <= ITEMS_MAX else [*items, _digest(value)]
+
+    def _scalar(self, value: Any) -> Any:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int) and abs(value) <= INTEGER_MAX:
+            return value
+        if isinstance(value, bytes):
+            return {"bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()}
+        # A float too: there is none on any path, and its spelling is evidence enough.
+        return self._spelt(_text_of(value))
+
+    def _spelt(self, text: str) -> str:
+        kept = _text(text) if self._characters > 0 else _text(text, 0)
+        self._characters -= len(kept)
+        return kept
 
 
 def _reasoned(reason: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"reason": _text(reason)[:REASON_MAX]}
+    found: dict[str, Any] = {"reason": _text(_text_of(reason))[:REASON_MAX]}
     if data:
         found["data"] = storable(data)
     return found
 
 
-def _text(value: str) -> str:
+def _text(value: str, most: int = TEXT_MAX) -> str:
     clean = value.replace("\x00", "\\u0000").encode("utf-8", "backslashreplace").decode("utf-8")
-    if len(clean) <= TEXT_MAX:
+    if len(clean) <= most:
         return clean
     digest = hashlib.sha256(clean.encode()).hexdigest()
-    return f"{clean[:TEXT_MAX]}… ({len(clean)} characters, sha256 {digest})"
+    return f"{clean[:most]}… ({len(clean)} characters, sha256 {digest})"
 
 
-def _digest(text: str) -> dict[str, Any]:
-    raw = text.encode("utf-8", "backslashreplace")
-    return {"cut": True, "length": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+def _text_of(value: Any) -> str:
+    """Never raises: an integer over Python's limit of digits is spelt in hexadecimal, a broken `repr` by its type."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and value.bit_length() > DECIMAL_BITS_MAX:
+        return hex(value)
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001  whatever a foreign object does, its type is evidence
+        return f"<{type(value).__name__}>"
+
+
+def _digest(value: Any) -> dict[str, Any]:
+    """Length and hash of the whole, walked without recursion: nesting may be deeper than the interpreter goes."""
+    digest, length, left = hashlib.sha256(), 0, [value]
+    for _ in range(DIGEST_NODES_MAX):
+        if not left:
+            break
+        item = left.pop()
+        if isinstance(item, Mapping):
+            token = f"{{{len(item)}"
+            left.extend(part for pair in item.items() for part in pair)
+        elif isinstance(item, list | tuple):
+            token = f"[{len(item)}"
+            left.extend(item)
+        else:
+            token = _text_of(item)
+        raw = token.encode("utf-8", "backslashreplace")
+        digest.update(len(raw).to_bytes(8) + raw)
+        length += len(raw)
+    return {"cut": True, "length": length, "sha256": digest.hexdigest()}

@@ -75,10 +75,11 @@ JOURNAL_GUARD = """
 CREATE FUNCTION ledger_journal_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE bad record;
 BEGIN
+    -- A version of the row that this very transaction wrote is locked already; the others must be.
+    PERFORM 1 FROM ledger_job WHERE id IN (SELECT job_id FROM new_rows)
+        AND xmin <> pg_current_xact_id()::xid ORDER BY id FOR SHARE;
     SELECT r.job_id, r.fence, r.seq, j.fence AS current_fence, j.seq AS current_seq INTO bad
-    FROM new_rows r LEFT JOIN (
-        SELECT id, fence, seq FROM ledger_job WHERE id IN (SELECT job_id FROM new_rows) ORDER BY id FOR SHARE
-    ) j ON j.id = r.job_id
+    FROM new_rows r LEFT JOIN ledger_job j ON j.id = r.job_id
     WHERE j.id IS NULL OR j.fence <> r.fence OR j.seq <> r.seq LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION '%: job %: fence % and seq % are not the current ones (%, %)', TG_TABLE_NAME, bad.job_id,

@@ -24,6 +24,7 @@ PLANS_MAX = (
     100  # of one job in one turn: each but the last records evidence of an operation or turns back
 )
 GIVE_BACK = planner.Wait(timedelta(), "")
+Operations = dict[operations.Key, operations.Operation]
 
 
 class Held:
@@ -45,6 +46,10 @@ class Held:
         self.awaits: calls.Placed | None = None
         self._parks: planner.Park | None = None
         self._input: Any = None
+        self._policy = planner.Policy(
+            timedelta(seconds=settings.BACKOFF_SECONDS),
+            timedelta(seconds=settings.BACKOFF_SECONDS_MAX),
+        )
         self._clock = (claimed.now, time.monotonic())
 
     def now(self) -> datetime:
@@ -121,11 +126,11 @@ class Held:
 
     def decide(self, *, leaving: bool) -> Write:
         """The next write; `self.next` is what to do once it is stored."""
-        action, direction = self._plan()
+        action, direction, ops = self._plan()
         if leaving and isinstance(action, planner.Send | planner.Ask):
             action = GIVE_BACK
         self.next = action
-        return self._write(action, direction)
+        return self._write(action, direction, ops)
 
     def settled(self, write: Write, written: Written) -> None:
         """Make memory what the database now holds."""
@@ -179,39 +184,29 @@ class Held:
         step = self.definition.step(receipt.step)
         return step is not None and isinstance(step.effect_of(receipt.direction), saga.Local)
 
-    def _plan(self) -> tuple[planner.Action, Direction]:
-        direction = self.direction
+    def _plan(self) -> tuple[planner.Action, Direction, Operations]:
+        """Ask until the action needs the outside, a wait or the end: evidence is recorded, a refusal turns the job."""
+        direction, now = self.direction, self.now()
         for _ in range(PLANS_MAX):
-            if self._parks is not None:
-                return self._parks, direction
-            action = self._next_action(direction)
+            ops = operations.fold([*self.entries, *self.news])
+            action = self._parks or self._next_action(direction, ops, now)
             match action:
                 case planner.Record(step, of, n, outcome, found):
-                    self.news.append(Receipt(step, of, n, outcome, found, self.now()))
+                    self.news.append(Receipt(step, of, n, outcome, found, now))
                 case planner.TurnBack():
                     direction = Direction.BACKWARD
                 case _:
-                    return action, direction
-        return planner.Park(
-            ParkedReason.CONFLICT, "", "the plan does not come to an end"
-        ), direction
+                    return action, direction, ops
+        endless = planner.Park(ParkedReason.CONFLICT, "", "the plan does not come to an end")
+        return endless, direction, operations.fold([*self.entries, *self.news])
 
-    def _next_action(self, direction: Direction) -> planner.Action:
+    def _next_action(self, direction: Direction, ops: Operations, now: datetime) -> planner.Action:
         if self._input is None:
             self._input = self.definition.input(**self.claimed.input)
-        return planner.next_action(
-            self.definition,
-            planner.Job(self.id, self._input, direction, self.claimed.lane),
-            [*self.entries, *self.news],
-            self.now(),
-            planner.Policy(
-                timedelta(seconds=settings.BACKOFF_SECONDS),
-                timedelta(seconds=settings.BACKOFF_SECONDS_MAX),
-            ),
-        )
+        job = planner.Job(self.id, self._input, direction, self.claimed.lane)
+        return planner.decide(self.definition, job, ops, now, self._policy)
 
-    def _write(self, action: planner.Action, direction: Direction) -> Write:
-        entries = [*self.entries, *self.news]
+    def _write(self, action: planner.Action, direction: Direction, ops: Operations) -> Write:
         receipts = [e for e in self.news if isinstance(e, Receipt)]
         write = Write(
             job_id=self.id,
@@ -223,10 +218,8 @@ class Held:
             receipts=[
                 NewReceipt(r.step, r.direction, r.n, r.outcome, r.evidence) for r in receipts
             ],
+            attempts=[_new_attempt(e) for e in self.news if isinstance(e, Attempt)],
         )
-        for entry in self.news:
-            if isinstance(entry, Attempt):
-                write.attempts.append(_new_attempt(entry))
         sends: str | None = None
         if isinstance(action, planner.Send) and not isinstance(action, planner.RunLocal):
             write.attempts.append(
@@ -239,10 +232,10 @@ class Held:
                 )
             )
             sends = action.step.name if action.direction is Direction.FORWARD else None
-        write.pivot_sent = planner.pivot_may_be_sent(self.definition, entries, sends)
+        write.pivot_sent = planner.pivot_may_be_sent(self.definition, ops, sends)
         _move(write, action)
         if write.state in ENDED or any(r.outcome in FINAL_OUTCOMES for r in receipts):
-            write.checkpoint = _checkpoint(entries, write)
+            write.checkpoint = _checkpoint(ops, write)
         return write
 
 
@@ -274,11 +267,11 @@ def _move(write: Write, action: planner.Action) -> None:
             )
 
 
-def _checkpoint(entries: list[Entry], write: Write) -> dict[str, Any]:
+def _checkpoint(ops: Operations, write: Write) -> dict[str, Any]:
     """How far the job has settled: its state and direction, and the outcome of each operation that is final."""
     settled = {
         f"{step}:{direction}": str(operation.final.outcome)
-        for (step, direction), operation in operations.fold(entries).items()
+        for (step, direction), operation in ops.items()
         if operation.final is not None
     }
     return {"state": str(write.state), "direction": str(write.direction), "settled": settled}
@@ -311,8 +304,10 @@ def count(held: Held, write: Write) -> None:
     for receipt in write.receipts:
         labels = (receipt.step, receipt.direction, receipt.outcome)
         telemetry.operations.labels(*labels).inc()
-        if fee := receipt.evidence.get("cost"):
-            telemetry.cost.labels(receipt.step, fee["currency"]).inc(fee["amount_minor"])
+        fee = receipt.evidence.get("cost", {})
+        minor = fee.get("amount_minor")  # text where too large; and no counter goes down
+        if isinstance(minor, int) and minor > 0:
+            telemetry.cost.labels(receipt.step, fee["currency"]).inc(minor)
     if write.state in ENDED:
         telemetry.emit("job.settled", level="debug", job=str(held.id), state=str(write.state))
     elif write.state is JobState.PARKED:

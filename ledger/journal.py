@@ -159,11 +159,11 @@ def settle(writes: Sequence[Write], write_id: UUID | None = None) -> dict[UUID, 
         row[0]: Written("applied", row[1], Direction(row[2]), row[3], row[4]) for row in rows
     }
     missing = [w for w in writes if w.job_id not in written]
-    return written | (_read_back(missing, write_id) if missing else {})
+    return written | (read_back(missing, write_id) if missing else {})
 
 
-def _read_back(writes: Sequence[Write], write_id: UUID) -> dict[UUID, Written]:
-    """Tell a write that went through with its reply lost from one that came too late."""
+def read_back(writes: Sequence[Write], write_id: UUID) -> dict[UUID, Written]:
+    """Without writing, tell a write that went through with its reply lost from one that came too late."""
     rows: dict[UUID, list[Any]] = {}
     for row in sql.fetch(READ_BACK, [[w.job_id for w in writes]]):
         rows.setdefault(row[0], []).append(row)

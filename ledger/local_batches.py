@@ -6,8 +6,9 @@ raises is rolled back and is `not_sent`. A lock timeout or a deadlock halves the
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+from uuid import UUID, uuid4
 
 import psycopg
 from django.conf import settings
@@ -39,62 +40,85 @@ class _NotConfirmed(Exception):
 def run(ready: Sequence[Held], deadline: float, *, leaving: bool) -> list[Settled]:
     """Run the LOCAL steps that these jobs are at. What could not run before the deadline is left for the next turn."""
     settled: list[Settled] = []
-    todo = [list(ready[i : i + BATCH]) for i in range(0, len(ready), BATCH)]
+    todo = [_Batch(ready[i : i + BATCH]) for i in range(0, len(ready), BATCH)]
     while todo and time.monotonic() < deadline:
         batch = todo.pop(0)
-        planned = [(held, held.next) for held in batch]
         try:
-            settled += _commit(batch, leaving=leaving)
+            settled += batch.commit(leaving=leaving)
         except (Error, psycopg.Error, UnicodeError) as error:
-            _forget(planned)
-            todo[:0] = _after(batch, error)
+            found = batch.recover(error, deadline)
+            settled += found
+            # Behind the others: whoever waits for a lock holds up nobody else.
+            todo += batch.again(error, {held.id for held, _, _ in found})
     return settled
 
 
-def _after(batch: list[Held], error: Exception) -> list[list[Held]]:
-    """Smaller batches after trouble; a job that fails alone for a row's sake will park."""
-    asked = sql.trouble(error)
-    telemetry.emit(
-        "local.repeated",
-        level="warning",
-        sqlstate=sql.state_of(error),
-        count=len(batch),
-        reason=str(asked),
-    )
-    if asked is sql.Trouble.OTHER:
-        raise error
-    if asked is sql.Trouble.RECONNECT:
+class _Batch:
+    """Jobs whose LOCAL steps commit together, and what they were about to write: a reply to that commit may be lost."""
+
+    def __init__(self, jobs: Sequence[Held]) -> None:
+        self._jobs = list(jobs)
+        self._planned = {held.id: held.next for held in jobs}
+        self._writes: dict[UUID, Write] = {}
+        self._write_id = uuid4()
+
+    def commit(self, *, leaving: bool) -> list[Settled]:
+        crashpoints.reach("local.before")
+        with transaction.atomic(durable=True):
+            sql.fetch(f"SET LOCAL lock_timeout = '{int(settings.LEASE_SECONDS * 100)}ms'")
+            ours = _lock_jobs(self._jobs)
+            _lock_rows(ours)
+            for held in ours:
+                action = held.next
+                assert isinstance(action, planner.RunLocal), "only a planned LOCAL step runs here"
+                held.learn_local(action, _handle(held, action))
+                self._writes[held.id] = held.decide(leaving=leaving)
+            crashpoints.reach("local.after_handlers")
+            written = journal.settle(list(self._writes.values()), self._write_id)
+            assert all(w.result == "applied" for w in written.values()), "locked jobs are not stale"
+        crashpoints.reach("local.after")
+        for held in self._jobs:
+            if held.id not in self._writes:
+                held.next = None  # turned, or no longer ours: the next renewal tells which
+        return self._settled(written)
+
+    def recover(self, error: Exception, deadline: float) -> list[Settled]:
+        """After a lost connection: what our write id is on was committed, and only the reply to it was lost."""
+        if sql.trouble(error) is not sql.Trouble.RECONNECT:
+            return []
         sql.replace_connection()
-        return [batch]
-    if len(batch) > 1:
-        half = len(batch) // 2
-        return [batch[:half], batch[half:]]
-    if asked is sql.Trouble.ROW:
-        batch[0].forget_unwritable(f"{sql.state_of(error)} {sql.constraint_of(error)}".strip())
-        return []
-    return [batch]
+        writes = list(self._writes.values())
+        stored = sql.persist(lambda: journal.read_back(writes, self._write_id), deadline)
+        return self._settled({job: w for job, w in stored.items() if w.result == "repeated"})
 
+    def again(self, error: Exception, stored: set[UUID]) -> list["_Batch"]:
+        """Smaller batches of what was rolled back; a job that fails alone for a row's sake will park."""
+        left = [held for held in self._jobs if held.id not in stored]
+        for held in left:
+            held.forget()
+            held.next = self._planned[held.id]
+        asked = sql.trouble(error)
+        telemetry.emit(
+            "local.repeated",
+            level="warning",
+            sqlstate=sql.state_of(error),
+            count=len(left),
+            reason=str(asked),
+        )
+        if asked is sql.Trouble.OTHER:
+            raise error
+        if asked is sql.Trouble.ROW and len(left) == 1:
+            left[0].forget_unwritable(f"{sql.state_of(error)} {sql.constraint_of(error)}".strip())
+            return []
+        half = len(left) if asked is sql.Trouble.RECONNECT else (len(left) + 1) // 2
+        return [_Batch(part) for part in (left[:half], left[half:]) if part]
 
-def _commit(batch: list[Held], *, leaving: bool) -> list[Settled]:
-    crashpoints.reach("local.before")
-    with transaction.atomic(durable=True):
-        sql.fetch(f"SET LOCAL lock_timeout = '{int(settings.LEASE_SECONDS * 100)}ms'")
-        ours = _lock_jobs(batch)
-        _lock_rows(ours)
-        writes: dict[Any, tuple[Held, Write]] = {}
-        for held in ours:
-            action = held.next
-            assert isinstance(action, planner.RunLocal), "only a planned LOCAL step runs here"
-            held.learn_local(action, _handle(held, action))
-            writes[held.id] = (held, held.decide(leaving=leaving))
-        crashpoints.reach("local.after_handlers")
-        written = journal.settle([write for _, write in writes.values()])
-        assert all(w.result == "applied" for w in written.values()), "locked jobs cannot be stale"
-    crashpoints.reach("local.after")
-    for held in batch:
-        if held.id not in writes:
-            held.next = None  # turned, or no longer ours: the next renewal tells which
-    return [(held, write, written[held.id]) for held, write in writes.values()]
+    def _settled(self, written: Mapping[UUID, Written]) -> list[Settled]:
+        return [
+            (held, self._writes[held.id], written[held.id])
+            for held in self._jobs
+            if held.id in written
+        ]
 
 
 def _lock_jobs(batch: list[Held]) -> list[Held]:
@@ -148,10 +172,3 @@ def _handle(held: Held, action: planner.RunLocal) -> outcomes.Outcome:
             "local.failed", level="error", step=action.step.name, error_class=type(error).__name__
         )
         return outcomes.NotSent(type(error).__name__)
-
-
-def _forget(planned: list[tuple[Held, planner.Action | None]]) -> None:
-    """The transaction was rolled back: each job is again where it was before its handler ran."""
-    for held, action in planned:
-        held.forget()
-        held.next = action

@@ -147,6 +147,13 @@ class Job(models.Model):
             models.Index(
                 fields=["parked_at"], condition=Q(state="parked"), name="ledger_job_parked"
             ),
+            models.Index(
+                fields=["deadline_at"],
+                condition=Q(
+                    deadline_at__isnull=False, direction="forward", finished_at__isnull=True
+                ),
+                name="ledger_job_deadline",
+            ),
         ]
 
     @override

@@ -12,6 +12,8 @@ from typing import Any
 from ledger.outcomes import FINAL_OUTCOMES, ReceiptOutcome
 from ledger.saga import Direction, Done
 
+THROTTLE_MAX = timedelta(hours=1)
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -139,4 +141,5 @@ def confirmed_forward(operations: Mapping[Key, Operation]) -> dict[str, Done]:
 
 
 def throttled_after(receipt: Receipt) -> timedelta:
-    return timedelta(seconds=float(receipt.evidence.get("after_seconds", "1")))
+    """How long the provider asked us to wait, at most THROTTLE_MAX: nonsense must not strand a job."""
+    return min(THROTTLE_MAX, timedelta(seconds=float(receipt.evidence.get("after_seconds", "1"))))

@@ -117,7 +117,13 @@ def next_action(
     policy: Policy = Policy(),
 ) -> Action:
     """The one next action of a job that nobody is calling for at the moment."""
-    ops = operations.fold(entries)
+    return decide(definition, job, operations.fold(entries), now, policy)
+
+
+def decide(
+    definition: saga.Saga, job: Job, ops: Mapping[Key, Operation], now: datetime, policy: Policy
+) -> Action:
+    """The same, of a journal that is folded already."""
     unknown = [step for step, _ in ops if definition.step(step) is None]
     if unknown:
         return Park(
@@ -132,7 +138,7 @@ def next_action(
 
 
 def pivot_may_be_sent(
-    definition: saga.Saga, entries: Sequence[Entry], next_send: str | None
+    definition: saga.Saga, ops: Mapping[Key, Operation], next_send: str | None
 ) -> bool:
     """Whether an attempt of the pivot may have had, or is about to have, an effect: the point of no return."""
     index = definition.pivot_index()
@@ -141,11 +147,11 @@ def pivot_may_be_sent(
     pivot = definition.steps[index].name
     if next_send == pivot:
         return True
-    operation = operations.fold(entries).get((pivot, Direction.FORWARD))
+    operation = ops.get((pivot, Direction.FORWARD))
     return operation is not None and (operation.is_confirmed() or bool(operation.doubtful()))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Context:
     definition: saga.Saga
     job: Job

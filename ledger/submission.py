@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import transaction
 
 from ledger import canonical, crashpoints, journal, outcomes, sql, telemetry, tickets
@@ -50,11 +51,11 @@ def find(tenant_id: UUID, key: str, request: Mapping[str, Any], saga: str) -> UU
     if not rows:
         return None
     job_id, stored, stored_request = rows[0]
+    if job_id is None:  # first: what was asked is gone too, so that no difference could be named
+        raise outcomes.SubmissionGone(key)
     if bytes(stored) != _fingerprint(saga, request):
         differing = canonical.differences(journal.as_json(stored_request), request)
         raise outcomes.SubmissionConflict(key, [d.pointer for d in differing] or ["/"])
-    if job_id is None:
-        raise outcomes.SubmissionGone(key)
     return UUID(str(job_id))
 
 
@@ -80,7 +81,7 @@ def submit(
         "version": saga.version,
         "input": canonical.encode(input),
         "lane": Lane.FORWARD.value,
-        "deadline": deadline.total_seconds() if deadline else None,
+        "deadline": _deadline_seconds(saga.name, deadline),
     }
     with transaction.atomic(
         savepoint=False
@@ -95,6 +96,14 @@ def submit(
     assert job_id is not None, "an insert that met a conflict leaves a row to find"
     telemetry.submissions.labels(result="replayed").inc()
     return Submitted(job_id, created=False)
+
+
+def _deadline_seconds(saga: str, deadline: timedelta | None) -> float | None:
+    """The submission's own deadline, or the saga's in settings; None: it may take any time."""
+    if deadline is not None:
+        return deadline.total_seconds()
+    found: float | None = settings.SAGA_DEADLINE_SECONDS.get(saga)
+    return found
 
 
 def _accepted(saga: str) -> None:

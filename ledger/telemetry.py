@@ -19,6 +19,7 @@ EVENTS = frozenset(
         "jobs.reclaimed",
         "jobs.released",
         "jobs.retained",
+        "jobs.turned",
         "lease.lost",
         "write.refused",
         "write.repeated",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from django.db import transaction
 
-from ledger import crashpoints, leases, selectors, shares, sql, telemetry, tickets
+from ledger import crashpoints, leases, selectors, shares, sql, telemetry, tickets, turns
 from ledger.states import JOB_LANES
 
 ADVISORY_CLASS = 0x7377  # "sw"
@@ -42,6 +42,11 @@ def reclaim() -> Swept:
         if sum(counts.values()) < RECLAIM_BATCH:
             break
     return Swept("reclaim", total)
+
+
+def expire_deadlines() -> Swept:
+    """Turn back jobs whose deadline has passed before their pivot."""
+    return Swept("deadlines", turns.expire_deadlines(RECLAIM_BATCH))
 
 
 def promote() -> Swept:

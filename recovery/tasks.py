@@ -10,6 +10,11 @@ def reclaim() -> None:
     sweeps.reclaim()
 
 
+@shared_task(name="recovery.deadlines")
+def deadlines() -> None:
+    sweeps.expire_deadlines()
+
+
 @shared_task(name="recovery.promote")
 def promote() -> None:
     sweeps.promote()

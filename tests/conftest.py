@@ -45,7 +45,8 @@ def django_db_setup(
     django_db_modify_db_settings: None,
 ) -> Iterator[None]:
     """One test database for the session. pytest-django's own makes it only for tests with its marker, whose teardown is a
-    TRUNCATE, which the journal refuses."""
+    TRUNCATE, which the journal refuses.
+    """
     with django_db_blocker.unblock():
         config = setup_databases(verbosity=0, interactive=False, serialized_aliases=[])
     yield
@@ -66,7 +67,7 @@ def database(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Itera
 
 @pytest.fixture
 def as_role(database: None) -> Roles:
-    """`with as_role("worker"):` — this thread's connections drop to that role, as its processes do."""
+    """The context manager `role`, for tests that use several: connections within drop to it, as its processes do."""
     return role
 
 

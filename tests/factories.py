@@ -1,19 +1,20 @@
-"""Rows and sagas for tests. Jobs come from `ledger.submission`, as everywhere: a job that nobody submitted proves nothing."""
+"""Rows for tests. Jobs come from `ledger.submission`, as everywhere: a job that nobody submitted proves nothing."""
 
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID, uuid4
 
-import factory
+from factory.declarations import Sequence
+from factory.django import DjangoModelFactory
 
 from ledger import models, saga, submission
 
 
-class TenantFactory(factory.django.DjangoModelFactory[models.Tenant]):
+class TenantFactory(DjangoModelFactory[models.Tenant]):
     class Meta:
         model = models.Tenant
 
-    name = factory.Sequence(lambda n: f"tenant-{n}")
+    name = Sequence(lambda n: f"tenant-{n}")
 
 
 def submit(
@@ -23,7 +24,7 @@ def submit(
 ) -> UUID:
     """One accepted job of this saga."""
     return submission.submit(
-        tenant_id=(tenant or TenantFactory()).id,
+        tenant_id=(tenant or TenantFactory.create()).id,
         key=str(uuid4()),
         saga=definition,
         request=input_ or {},

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import count
+from typing import Any
 
 from ledger import outcomes, saga
 from ledger.saga import Call
@@ -48,7 +49,7 @@ class World:
 
         return handler
 
-    def effect(self, step: str, **promises: object) -> saga.Effect:
+    def effect(self, step: str, **promises: Any) -> saga.Effect:
         return saga.Effect(
             provider="world", call_seconds=2.0, **{"key_lifetime": timedelta(days=1), **promises}
         )
@@ -57,7 +58,7 @@ class World:
         return self.called.count(what)
 
 
-def step(world: World, name: str, *, probe: bool = False, **options: object) -> saga.Step:
+def step(world: World, name: str, *, probe: bool = False, **options: Any) -> saga.Step:
     """A step of the world; `probe` makes its forward effect and its undo askable."""
 
     def effect(direction: str) -> saga.Effect:
@@ -87,7 +88,7 @@ def registered(definition: saga.Saga) -> Iterator[saga.Saga]:
 
 
 @contextmanager
-def trip(world: World, *, probe: bool = False, **options: object) -> Iterator[saga.Saga]:
+def trip(world: World, *, probe: bool = False, **options: Any) -> Iterator[saga.Saga]:
     """room, payment and the pivot ticket."""
     definition = saga.Saga(
         f"test.trip.{next(_numbers)}",

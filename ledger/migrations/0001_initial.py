@@ -404,6 +404,18 @@ class Migration(migrations.Migration):
                 name="ledger_job_parked",
             ),
         ),
+        migrations.AddIndex(
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(
+                    ("deadline_at__isnull", False),
+                    ("direction", "forward"),
+                    ("finished_at__isnull", True),
+                ),
+                fields=["deadline_at"],
+                name="ledger_job_deadline",
+            ),
+        ),
         migrations.AddConstraint(
             model_name="job",
             constraint=models.CheckConstraint(

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = {"migrate", "web", "worker", "worker-compensation", "beat", "sandbox"}
+WORKERS = ("worker", "worker-compensation", "worker-sweeps")
+OURS = {"migrate", "web", *WORKERS, "beat", "sandbox"}
 LANES = {"forward", "compensation", "sweeps", "webhooks"}
 
 
@@ -31,7 +32,7 @@ def test_every_process_is_there_and_hardened(services: dict[str, Any]) -> None:
 
 
 def test_every_lane_has_exactly_one_kind_of_worker(services: dict[str, Any]) -> None:
-    commands = [services[name]["command"] for name in ("worker", "worker-compensation")]
+    commands = [services[name]["command"] for name in WORKERS]
     lanes = [lane for command in commands for lane in command[command.index("-Q") + 1].split(",")]
     assert sorted(lanes) == sorted(LANES)
 
@@ -40,9 +41,8 @@ def test_each_process_has_its_role_and_the_sandbox_no_address_of_ours(
     services: dict[str, Any],
 ) -> None:
     roles = {name: services[name]["environment"]["AMENDS_ROLE"] for name in OURS - {"sandbox"}}
-    assert roles == {
-        "migrate": "owner", "web": "api", "worker": "worker", "worker-compensation": "worker", "beat": "worker",
-    }  # fmt: skip
+    workers = dict.fromkeys((*WORKERS, "beat"), "worker")
+    assert roles == {"migrate": "owner", "web": "api", **workers}
     assert "environment" not in services["sandbox"]
 
 
@@ -65,7 +65,7 @@ def test_postgresql_keeps_its_data_and_valkey_never_evicts(services: dict[str, A
 def test_a_worker_gets_more_time_to_stop_than_a_run_may_take(services: dict[str, Any]) -> None:
     from config import settings  # noqa: PLC0415 - only this test needs it
 
-    for name in ("worker", "worker-compensation"):
+    for name in WORKERS:
         assert (
             int(services[name]["stop_grace_period"].removesuffix("s"))
             > settings.TASK_TIME_LIMIT_SECONDS

@@ -75,6 +75,7 @@ def test_everything_runs_in_its_own_role(stack: supervisor.Stack, env: dict[str,
         "api": "api",
         "worker": "worker",
         "worker-compensation": "worker",
+        "worker-sweeps": "worker",
         "beat": "worker",
     }
     assert given["worker"]["PAYMENT_URL"] == stack.sandbox_url
@@ -83,10 +84,11 @@ def test_everything_runs_in_its_own_role(stack: supervisor.Stack, env: dict[str,
 
 
 def test_the_pool_of_a_worker_can_be_found(stack: supervisor.Stack) -> None:
-    pools = {name: pool_of(stack, name) for name in ("worker", "worker-compensation")}
+    pools = {name: pool_of(stack, name) for name in programs.WORKERS}
     assert {name: len(pool) for name, pool in pools.items()} == {
         "worker": 2,
-        "worker-compensation": 1,
+        "worker-compensation": 2,
+        "worker-sweeps": 1,
     }
 
 

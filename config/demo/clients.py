@@ -1,0 +1,130 @@
+"""The demo's two lines to the outside: our API as a tenant uses it, and the sandbox's control door
+and books.
+
+A request to the API that got no answer is made again under the same idempotency key, as every
+client may; that is safe, and the only kind of repetition in here. Every request has a time limit.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Self
+
+import httpx2
+
+TIMEOUT_SECONDS = 10.0
+TRIES = 5
+PAGES_MAX = 100
+PAGE_FULL = 10_000  # rows of the sandbox's books in one answer
+
+
+class NoAnswerError(Exception):
+    """The API gave no usable answer, however often it was asked."""
+
+    def __init__(self, key: str, what: str) -> None:
+        super().__init__(f"no answer to the request with key {key} after {TRIES} tries: {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status, headers (names in lower case) and the JSON body of one response."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Mapping[str, Any]
+
+
+class Api:
+    """Bookings as a tenant makes and reads them. Safe to share between threads."""
+
+    def __init__(self, url: str) -> None:
+        self._client = _client(url)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._client.close()
+
+    def book(self, token: str, key: str, body: Mapping[str, Any]) -> Answer:
+        """POST under this idempotency key until there is an answer that is not a 503."""
+        headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": key}
+        problem = ""
+        for _ in range(TRIES):
+            try:
+                response = self._client.post("/v1/bookings", headers=headers, json=body)
+            except httpx2.TransportError as error:
+                problem = f"{type(error).__name__} {error}"
+                continue
+            if response.status_code != HTTPStatus.SERVICE_UNAVAILABLE:
+                return _answer(response)
+            problem = response.text
+        raise NoAnswerError(key, problem)
+
+    def look(self, token: str, booking_id: str) -> Answer:
+        headers = {"Authorization": f"Bearer {token}"}
+        problem = ""
+        for _ in range(TRIES):
+            try:
+                return _answer(self._client.get(f"/v1/bookings/{booking_id}", headers=headers))
+            except httpx2.TransportError as error:
+                problem = f"{type(error).__name__} {error}"
+        raise NoAnswerError(booking_id, problem)
+
+
+class Sandbox:
+    """The stand-in provider: how it is to behave, and what its books say."""
+
+    def __init__(self, url: str) -> None:
+        self._client = _client(url)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._client.close()
+
+    def misbehave(self, *rules: Mapping[str, Any], seed: int = 0) -> None:
+        """These rules in place of all earlier ones; none makes it honest."""
+        self._post("/control/rules", {"rules": list(rules), "seed": seed})
+
+    def set_latency(self, mean_seconds: float, jitter: float) -> None:
+        self._post("/control/latency", {"mean_seconds": mean_seconds, "jitter": jitter})
+
+    def requests(self, subject: str) -> list[dict[str, Any]]:
+        """Every request for this subject; a probe counts to whom its operation is for."""
+        return self._pages("/books/requests", {"subject": subject})
+
+    def effects(self, subject: str = "") -> list[dict[str, Any]]:
+        return self._pages("/books/effects", {"subject": subject})
+
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._get("/books/summary", {})
+        return found
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> None:
+        self._client.post(path, json=body).raise_for_status()
+
+    def _get(self, path: str, params: Mapping[str, str]) -> Any:
+        return self._client.get(path, params=params).raise_for_status().json()
+
+    def _pages(self, path: str, params: Mapping[str, str]) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        for _ in range(PAGES_MAX):
+            after = str(rows[-1]["n"]) if rows else "0"
+            page: Sequence[dict[str, Any]] = self._get(path, {**params, "after": after})
+            rows += page
+            if len(page) < PAGE_FULL:
+                return rows
+        raise ValueError(f"{path} has more than {PAGES_MAX} pages")
+
+
+def _client(url: str) -> httpx2.Client:
+    # Kept for less than gunicorn keeps an idle connection, so that few requests meet a closing one.
+    limits = httpx2.Limits(max_connections=16, keepalive_expiry=1.0)
+    return httpx2.Client(base_url=url, trust_env=False, timeout=TIMEOUT_SECONDS, limits=limits)
+
+
+def _answer(response: httpx2.Response) -> Answer:
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    return Answer(response.status_code, headers, response.json())
