@@ -53,17 +53,15 @@ class JobAdmin(ReadOnlyAdmin):
     search_fields = ("=id",)
     ordering = ("-id",)
     fields = (
-        *("id", "saga", "version", "tenant", "state", "direction", "pivot_sent", "lane"),
-        *(
-            "parked_reason",
-            "parked_detail",
-            "parked_at",
-            "fence",
-            "seq",
-            "lease_until",
-            "leases_lost",
-        ),
-        *("due_at", "created_at", "finished_at", "journal"),
+        ("state", "direction", "lane"),
+        ("parked_reason", "parked_at"),
+        "parked_detail",
+        "journal",
+        ("saga", "version", "tenant"),
+        ("created_at", "due_at", "finished_at"),
+        ("fence", "seq", "lease_until", "leases_lost"),
+        ("turned_by", "turned_reason", "turned_at"),
+        "id",
     )
 
     @override
