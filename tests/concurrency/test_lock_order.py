@@ -58,8 +58,8 @@ def test_jobs_are_locked_in_order_of_id_whatever_order_they_are_named_in(
         other.execute(LOCK, [jobs[0].id])
         waiting = psql.Thread(lambda: statement(jobs[::-1]))
         psql.await_lock_wait(watch)
-        for job in jobs[1:]:
-            other.execute(f"{LOCK} NOWAIT", [job.id])
+        got = [other.execute(f"{LOCK} NOWAIT", [job.id]).rowcount for job in jobs[1:]]
+        assert got == [1] * 4
         other.commit()
         waiting.result()
 

@@ -103,7 +103,9 @@ def test_counters_only_grow_and_what_was_accepted_does_not_change(
 def test_a_fence_and_a_seq_may_grow(
     job: UUID, session: psycopg.Connection[Any], change: str
 ) -> None:
-    session.execute(update(f"{change}, acting_fence = fence"), [job])
+    before = claims.snapshot(job)
+    assert session.execute(update(f"{change}, acting_fence = fence"), [job]).rowcount == 1
+    assert claims.snapshot(job) != before
 
 
 @pytest.mark.parametrize("before", STATES)
