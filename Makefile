@@ -1,8 +1,8 @@
 # Every target sets up what it needs. Recipes that run for long are one exec'ed command, so that TERM reaches it.
 # ARGS is handed on: make test ARGS="-k fence", make demo ARGS=--json
 
-PYTHON := .venv/bin/python
-WITH_SERVERS := $(PYTHON) -m config.embedded --
+VENV_PYTHON := .venv/bin/python
+WITH_SERVERS := $(VENV_PYTHON) -m config.embedded --
 
 .PHONY: setup check test test-system demo up lock clean
 
@@ -13,16 +13,16 @@ check: setup
 	@exec $(WITH_SERVERS) sh .ci/check
 
 test: setup
-	@exec $(WITH_SERVERS) $(PYTHON) -m pytest -m "not system" $(ARGS)
+	@exec $(WITH_SERVERS) $(VENV_PYTHON) -m pytest -m "not system" $(ARGS)
 
 test-system: setup
-	@exec $(WITH_SERVERS) $(PYTHON) -m pytest -m system $(ARGS)
+	@exec $(WITH_SERVERS) $(VENV_PYTHON) -m pytest -m system $(ARGS)
 
 demo: setup
-	@exec $(PYTHON) manage.py demo $(ARGS)
+	@exec $(VENV_PYTHON) manage.py demo $(ARGS)
 
 up: setup
-	@exec $(PYTHON) manage.py up $(ARGS)
+	@exec $(VENV_PYTHON) manage.py up $(ARGS)
 
 # Needs uv on the PATH. The second lock takes the first as a constraint: what runs is what is tested.
 COMPILE := uv pip compile --universal --python-version 3.12 --generate-hashes --no-emit-index-url \

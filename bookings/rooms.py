@@ -12,13 +12,16 @@ from datetime import date, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import IntegrityError, connection, transaction
+from django.db import Error, IntegrityError, connection, transaction
 
 from bookings import rooms_sql
 from bookings.models import ReservationState
-from ledger import crashpoints, outcomes, saga, telemetry
+from ledger import crashpoints, outcomes, saga, sql, telemetry
 
 BATCH = 100
+# A sweep of locked rooms only must end within the task's limit.
+LOCK_MS = 500
+LOCK_ALONE_MS = 50
 Key = tuple[str, str, str]
 
 # --- Arguments of the operations: pure -------------------------------------------------------------------------------
@@ -180,8 +183,8 @@ Cursor = tuple[Any, int]
 def expire_holds(limit: int) -> int:
     """Give up holds whose time has passed, oldest first, `limit` at most are looked at; the number given up.
 
-    Safe beside itself and beside the engine: reservations that someone else has locked are left for the next sweep. A
-    batch that the database refuses is repeated hold by hold, so that one bad row keeps nobody else's room.
+    Safe beside itself and beside the engine: what someone else has locked is left for the next sweep. A batch that the
+    database refuses, or a lock holds up, is repeated hold by hold, so that one row keeps nobody else's room.
     """
     expired, looked_at = 0, 0
     after: Cursor | None = None
@@ -191,8 +194,10 @@ def expire_holds(limit: int) -> int:
             break
         crashpoints.reach("holds.before")
         try:
-            expired += _expire([row[1] for row in due])
-        except IntegrityError:
+            expired += _expire([row[1] for row in due], LOCK_MS)
+        except Error as error:
+            if not _is_of_a_row(error):
+                raise
             expired += sum(_expire_alone(row[1]) for row in due)
         crashpoints.reach("holds.after")
         looked_at += len(due)
@@ -209,8 +214,9 @@ def _due(size: int, after: Cursor | None) -> list[Cursor]:
         return list(cursor.fetchall())
 
 
-def _expire(reservations: Sequence[int]) -> int:
+def _expire(reservations: Sequence[int], lock_ms: int) -> int:
     with transaction.atomic(durable=True), connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{lock_ms}ms"])
         cursor.execute(rooms_sql.NIGHTS_OF, [list(reservations)])
         _lock(sorted(cursor.fetchall()))
         cursor.execute(rooms_sql.EXPIRE, [list(reservations)])
@@ -219,7 +225,14 @@ def _expire(reservations: Sequence[int]) -> int:
 
 def _expire_alone(reservation: int) -> int:
     try:
-        return _expire([reservation])
-    except IntegrityError as error:
+        return _expire([reservation], LOCK_ALONE_MS)
+    except Error as error:
+        if not _is_of_a_row(error):
+            raise
         telemetry.emit("sweep.failed", level="error", sweep="expire_holds", error=str(error))
         return 0
+
+
+def _is_of_a_row(error: Error) -> bool:
+    """A constraint, a lock that did not come or a deadlock; not a server that is gone."""
+    return isinstance(error, IntegrityError) or sql.trouble(error) is sql.Trouble.REPEAT

@@ -150,10 +150,12 @@ class Servers:
             *("--no-sync", "--no-instructions"),
         ]
         initdb = self._spawn(command, log, signal.SIGKILL)
-        self._await(lambda: initdb.poll() is not None, "initdb", log)
+        # An ending signal waits for this second: killed, it would leave shared memory that nobody removes.
+        self._await(lambda: initdb.poll() is not None, "initdb", log, processes.Ending())
         self._running.pop()
         if self._guardian is not None:
             self._guardian.forget(initdb.pid)
+        self._ending.check()
 
     def _spawn(
         self, command: list[str], log: Path, ending: signal.Signals
@@ -178,8 +180,14 @@ class Servers:
         self._running.append((process, ending))
         return process
 
-    def _await(self, is_ready: Callable[[], bool], what: str, log: Path) -> None:
-        ready = self._ending.wait_until(is_ready, START_SECONDS)
+    def _await(
+        self,
+        is_ready: Callable[[], bool],
+        what: str,
+        log: Path,
+        ending: processes.Ending | None = None,
+    ) -> None:
+        ready = (ending or self._ending).wait_until(is_ready, START_SECONDS)
         status = self._running[-1][0].poll()
         if not ready:
             raise wheels.EmbeddedError(

@@ -88,8 +88,21 @@ SHARED: list[Any] = [
 ]
 
 
+def formatter() -> logging.Formatter:
+    """The one JSON formatter; gunicorn asks for it by name, before any settings are read."""
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=SHARED,
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            class_of_exception,
+            redact,
+            structlog.processors.JSONRenderer(default=str),
+        ],
+    )
+
+
 def configure(level: str) -> None:
-    """Send structlog and the standard library through one JSON formatter to standard error."""
+    """Send structlog, the standard library and warnings through one JSON formatter to standard error."""
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -101,19 +114,10 @@ def configure(level: str) -> None:
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=SHARED,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                class_of_exception,
-                redact,
-                structlog.processors.JSONRenderer(default=str),
-            ],
-        )
-    )
+    handler.setFormatter(formatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    logging.captureWarnings(capture=True)
     for noisy in ("httpx2", "httpcore2", "asyncio", "celery.redirected"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -60,7 +60,7 @@ class Place:
 
 
 def command(name: str, place: Place) -> list[str]:
-    celery = [sys.executable, "-m", "celery", "-A", "config.celery"]
+    celery = [sys.executable, "-m", "celery", "-A", "config.celery", "-q"]  # no banner between JSON
     quiet = ["--without-gossip", "--without-mingle"]
     match name:
         case "sandbox":
@@ -69,13 +69,8 @@ def command(name: str, place: Place) -> list[str]:
             return [*program, "--port", str(place.sandbox_port)]
         case "api":
             program = [sys.executable, "-m", "gunicorn", "config.wsgi"]
-            threads = ["--worker-class", "gthread", "--workers", "1", "--threads", "8"]
-            listen = [
-                "--bind",
-                f"fd://{place.listener}",
-                "--no-control-socket",
-            ]  # that socket is one per user
-            return [*program, *listen, *threads]
+            settings = ["--config", "python:config.gunicorn", "--workers", "1", "--threads", "8"]
+            return [*program, "--bind", f"fd://{place.listener}", *settings]
         case "worker" | "worker-compensation" | "worker-sweeps":
             # Two at least where jobs are driven: Celery may take five seconds to fork for a pool that has lost its last.
             children = {WORKER: place.concurrency, COMPENSATION: 2, SWEEPS: 1}[name]

@@ -140,7 +140,6 @@ BACKOFF_SECONDS_MAX = env.float("BACKOFF_SECONDS_MAX", 60.0)
 SAGA_DEADLINE_SECONDS = {
     name: float(seconds) for name, seconds in env.dict("SAGA_DEADLINE_SECONDS", default={}).items()
 }
-JOB_RETENTION_DAYS = env.int("JOB_RETENTION_DAYS", 90)
 
 # --- Bookings --------------------------------------------------------------------------------------------------------
 

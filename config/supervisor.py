@@ -152,11 +152,13 @@ class Stack:
             is_done = self._ending.wait_until(lambda: one.process.poll() is not None, seconds)
         finally:
             self._end(one, GRACE_SECONDS)
+            printed = output.read_text()
+            output.unlink()  # it may be a key, which is shown once and kept nowhere
         if not is_done:
             raise StackError(name, f"was not done after {seconds:g} s", one.log)
         if one.process.returncode:
             raise StackError(name, f"ended with status {one.process.returncode}", one.log)
-        return output.read_text()
+        return printed
 
     def kill(
         self, name: str, number: signal.Signals = signal.SIGKILL, *, group: bool = False

@@ -34,6 +34,8 @@ POINTS: dict[str, str] = {
     "local.before": "about to run a local batch",
     "local.after_handlers": "handlers have run, nothing is committed",
     "local.after": "the batch is committed",
+    "turn.before": "a cancel is accepted or deadlines have passed, nothing is written",
+    "turn.after": "jobs go backward, nobody is told yet",
     "reclaim.before": "expired leases are about to be ended",
     "reclaim.after": "jobs are queued again, nobody is told yet",
     "ring.after_select": "a sweep has seen work, no ticket yet",

@@ -32,7 +32,7 @@ from ledger import (
 from ledger.holding import Held
 from ledger.journal import Write, Written
 from ledger.operations import Attempt
-from ledger.states import JobState, ParkedReason
+from ledger.states import JobState
 
 IDLE_CLAIM_SECONDS = 0.02  # between claims that found nothing, while other jobs are in flight
 WAIT_SECONDS_MAX = 0.25
@@ -73,7 +73,7 @@ class Run:
         self._known = {definition.key: definition for definition in saga.registered()}
         self._stop_at = time.monotonic() + settings.RUN_SECONDS
         self._renew_at = self._claim_at = 0.0
-        self._has_rung = self._gave_back = False
+        self._has_rung = False
 
     def renew(self) -> None:
         """Extend every lease, first in the turn; a job that does not come back belongs to somebody else now."""
@@ -82,10 +82,10 @@ class Run:
             return
         held = [(h.id, h.fence) for h in self.held.values()]
         renewed = sql.persist(lambda: leases.renew(held), self._deadline())
-        self._renew_at = asked_at + settings.HEARTBEAT_SECONDS
+        self._renew_at = asked_at + min(settings.HEARTBEAT_SECONDS, _too_short_after())
         for job in list(self.held.values()):
             if job.id in renewed:
-                job.direction = renewed[job.id]
+                job.turn(renewed[job.id])
                 job.lease_deadline = asked_at + settings.LEASE_SECONDS
             else:
                 self._drop(job, "renew")
@@ -113,7 +113,7 @@ class Run:
         crashpoints.reach("settle.before")
         is_leaving = self._is_leaving()
         ready = [held for held in self.held.values() if held.is_ready(leaving=is_leaving)]
-        decided = [(held, self._decide(held, is_leaving=is_leaving)) for held in ready]
+        decided = [(held, held.decide(leaving=is_leaving)) for held in ready]
         stored = persist.store([(h, w) for h, w in decided if not w.is_empty()], self._deadline())
         if stored:  # a turn that stored nothing left no gap
             crashpoints.reach("settle.after")
@@ -139,7 +139,8 @@ class Run:
         too_soon = bool(self.held) and asked_at < self._claim_at
         if free <= 0 or too_soon or self._is_leaving():
             return
-        until = asked_at + settings.LEASE_SECONDS / 3
+        # What this run holds is not given up for want of more: with jobs held, as long as any other write.
+        until = self._deadline() if self.held else asked_at + settings.LEASE_SECONDS / 3
         claimed = persist.claim(self.lane, free, list(self._known), until)
         for job, entries in claimed:
             definition = self._known[job.saga, job.version]
@@ -151,18 +152,9 @@ class Run:
             tickets.ring(self.lane)
 
     def end(self) -> None:
-        """Ring for what was given back, so that no job waits for a sweep."""
-        if self._gave_back:
+        """A run that stops before its lane is empty rings for the next one, so that no job waits for a sweep."""
+        if self._is_leaving():
             tickets.ring(self.lane)
-
-    def _decide(self, held: Held, *, is_leaving: bool) -> Write:
-        try:
-            return held.decide(leaving=is_leaving)
-        except Exception as error:  # noqa: BLE001  an impossible journal stops that job, never the worker
-            name = type(error).__name__
-            telemetry.emit("plan.failed", level="error", job=str(held.id), error_class=name)
-            held.park(ParkedReason.CONFLICT, f"planning raised {name}: {error}")
-            return held.decide(leaving=False)
 
     def _go_on(self, held: Held, write: Write, written: Written) -> None:
         """From what the database stored to what it allows."""
@@ -177,7 +169,6 @@ class Run:
             self._hand_over(held)
             return
         del self.held[held.id]
-        self._gave_back |= held.next is holding.GIVE_BACK
         if write.lane != self.lane and write.state is JobState.WAITING:
             tickets.ring(write.lane)
 
@@ -223,3 +214,10 @@ class Run:
         """Until when a write may be repeated: the first lease to end."""
         none_held = time.monotonic() + settings.LEASE_SECONDS
         return min((held.lease_deadline for held in self.held.values()), default=none_held)
+
+
+def _too_short_after() -> float:
+    """Age of a lease from which the longest call would not fit in it, and would be given back again and again."""
+    margin = 2 * calls.ABANDON_GRACE_SECONDS
+    age: float = settings.LEASE_SECONDS - settings.CALL_SECONDS_MAX - margin
+    return age

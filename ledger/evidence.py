@@ -27,9 +27,7 @@ def of(outcome: outcomes.Outcome | outcomes.NotLanded) -> tuple[str, dict[str, A
     """(receipt or sighting outcome, storable evidence) of what a handler or a probe returned."""
     match outcome:
         case outcomes.Confirmed(ref, data, cost, stale):
-            found: dict[str, Any] = {"ref": storable(ref), "data": storable(data)}
-            if cost is not None:
-                found["cost"] = storable(cost.as_json())
+            found = {"ref": storable(ref), "data": storable(data), **_priced(cost)}
             if stale:
                 found["stale"] = True
             return ReceiptOutcome.CONFIRMED, found
@@ -88,6 +86,13 @@ class _Keeper:
         kept = _text(text) if self._characters > 0 else _text(text, 0)
         self._characters -= len(kept)
         return kept
+
+
+def _priced(cost: object) -> dict[str, Any]:
+    """Handlers are other people's code: a fee that is none takes nothing from the proof of the payment."""
+    if isinstance(cost, outcomes.Money):
+        return {"cost": storable(cost.as_json())}
+    return {} if cost is None else {"unreadable_cost": storable(cost)}
 
 
 def _reasoned(reason: str, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,9 +53,7 @@ class Held:
         self._clock = (claimed.now, time.monotonic())
 
     def now(self) -> datetime:
-        """The database's time when it last spoke, plus what has passed here since: never behind, so that a key's
-        lifetime can only end earlier.
-        """
+        """The database's time when it last spoke, plus what has passed here since; behind by the reply's way at most."""
         at, heard = self._clock
         return at + timedelta(seconds=time.monotonic() - heard)
 
@@ -123,10 +121,23 @@ class Held:
     def forget(self) -> None:
         """A transaction was rolled back: nothing of the news happened."""
         self.news.clear()
+        self._parks = None
+
+    def turn(self, direction: Direction) -> None:
+        """Take over the direction that the database holds: a LOCAL step that was planned for the other one is void."""
+        if direction is not self.direction and isinstance(self.next, planner.RunLocal):
+            self.next = None
+        self.direction = direction
 
     def decide(self, *, leaving: bool) -> Write:
         """The next write; `self.next` is what to do once it is stored."""
-        action, direction, ops = self._plan()
+        try:
+            action, direction, ops = self._plan()
+        except Exception as error:  # noqa: BLE001  an impossible journal stops that job, never the worker
+            name = type(error).__name__
+            telemetry.emit("plan.failed", level="error", job=str(self.id), error_class=name)
+            self.park(ParkedReason.CONFLICT, f"planning raised {name}: {error}")
+            action, direction, ops = self._plan()
         if leaving and isinstance(action, planner.Send | planner.Ask):
             action = GIVE_BACK
         self.next = action
@@ -136,12 +147,13 @@ class Held:
         """Make memory what the database now holds."""
         assert written.result != "stale", "a stale job is dropped, not settled"
         assert written.at is not None, "a stored write has a time"
+        is_turned = written.direction is not write.direction  # before this write, or since
+        if not written.fits or (is_turned and isinstance(self.next, planner.RunLocal)):
+            self.next = None  # what was planned is void; a stored attempt is not, and is sent
         self.seq, self.direction = written.seq, written.direction
         self._clock = (written.at, time.monotonic())
         self.entries.extend(self.news)
         self.news.clear()
-        if not written.fits:
-            self.next = None  # it was turned meanwhile: what was planned is void
         if written.fits and isinstance(self.next, planner.Send) and write.attempts:
             a = write.attempts[-1]
             if not isinstance(self.next, planner.RunLocal):

@@ -6,7 +6,7 @@ raises is rolled back and is `not_sent`. A lock timeout or a deadlock halves the
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -14,7 +14,7 @@ import psycopg
 from django.conf import settings
 from django.db import Error, transaction
 
-from ledger import crashpoints, journal, outcomes, planner, saga, sql, telemetry
+from ledger import crashpoints, journal, outcomes, planner, sql, telemetry
 from ledger.holding import Held
 from ledger.journal import Write, Written
 
@@ -67,11 +67,11 @@ class _Batch:
         with transaction.atomic(durable=True):
             sql.fetch(f"SET LOCAL lock_timeout = '{int(settings.LEASE_SECONDS * 100)}ms'")
             ours = _lock_jobs(self._jobs)
-            _lock_rows(ours)
+            failed = _lock_rows(ours)
             for held in ours:
                 action = held.next
                 assert isinstance(action, planner.RunLocal), "only a planned LOCAL step runs here"
-                held.learn_local(action, _handle(held, action))
+                held.learn_local(action, failed.get(held.id) or _handle(held, action))
                 self._writes[held.id] = held.decide(leaving=leaving)
             crashpoints.reach("local.after_handlers")
             written = journal.settle(list(self._writes.values()), self._write_id)
@@ -135,20 +135,25 @@ def _lock_jobs(batch: list[Held]) -> list[Held]:
     return [held for held in batch if held.id in ours]
 
 
-def _lock_rows(batch: list[Held]) -> None:
+def _lock_rows(batch: list[Held]) -> dict[UUID, outcomes.NotSent]:
+    """Lock what these jobs declare. A job whose rows cannot be named is not run: what became of it comes back."""
     kinds: dict[str, tuple[Callable[[Sequence[tuple[Any, ...]]], None], set[tuple[Any, ...]]]] = {}
+    failed: dict[UUID, outcomes.NotSent] = {}
     for held in batch:
         action = held.next
         assert isinstance(action, planner.RunLocal), "only a planned LOCAL step runs here"
-        if (rows := action.step.rows) is not None:
-            kinds.setdefault(rows.name, (rows.lock, set()))[1].update(_keys(rows, action))
+        if (rows := action.step.rows) is None:
+            continue
+        try:
+            keys = set(rows.keys(action.arguments))
+        except Exception as error:  # noqa: BLE001  a definition's own code fails its job, never the batch
+            failed[held.id] = _failed(action, type(error).__name__)
+        else:
+            kinds.setdefault(rows.name, (rows.lock, set()))[1].update(keys)
     for name in sorted(kinds):
         lock, keys = kinds[name]
         lock(sorted(keys))
-
-
-def _keys(rows: saga.Rows, action: planner.RunLocal) -> Iterable[tuple[Any, ...]]:
-    return rows.keys(action.arguments)
+    return failed
 
 
 def _handle(held: Held, action: planner.RunLocal) -> outcomes.Outcome:
@@ -162,13 +167,18 @@ def _handle(held: Held, action: planner.RunLocal) -> outcomes.Outcome:
                 raise _NotConfirmed(outcome)  # noqa: TRY301  rolls the savepoint back
             return outcome
     except _NotConfirmed as undone:
-        return undone.outcome
+        returned: object = (
+            undone.outcome
+        )  # handlers are other people's code: their types are not proof
+        return returned if isinstance(returned, outcomes.Outcome) else _failed(action, "no_outcome")
     except (outcomes.Refused, outcomes.NotSent, outcomes.Throttled, outcomes.Unknown) as raised:
         return raised
     except Exception as error:
         if sql.trouble(error) in (sql.Trouble.REPEAT, sql.Trouble.RECONNECT):
             raise
-        telemetry.emit(
-            "local.failed", level="error", step=action.step.name, error_class=type(error).__name__
-        )
-        return outcomes.NotSent(type(error).__name__)
+        return _failed(action, type(error).__name__)
+
+
+def _failed(action: planner.RunLocal, reason: str) -> outcomes.NotSent:
+    telemetry.emit("local.failed", level="error", step=action.step.name, error_class=reason)
+    return outcomes.NotSent(reason)

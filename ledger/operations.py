@@ -140,6 +140,6 @@ def confirmed_forward(operations: Mapping[Key, Operation]) -> dict[str, Done]:
     }
 
 
-def throttled_after(receipt: Receipt) -> timedelta:
+def throttled_after(answer: Receipt | Sighting) -> timedelta:
     """How long the provider asked us to wait, at most THROTTLE_MAX: nonsense must not strand a job."""
-    return min(THROTTLE_MAX, timedelta(seconds=float(receipt.evidence.get("after_seconds", "1"))))
+    return min(THROTTLE_MAX, timedelta(seconds=float(answer.evidence.get("after_seconds", "1"))))

@@ -283,10 +283,11 @@ def _ask(
     asked = operation.probes_since_last_attempt()
     if any(s.outcome == "not_landed" for s in asked):
         return None
-    if len(asked) >= step.attempts_of(direction):
+    counted = sum(s.outcome != ReceiptOutcome.THROTTLED for s in asked)  # as with attempts
+    if counted >= step.attempts_of(direction):
         return None
     if asked:
-        wait = asked[-1].at + _backoff(ctx, step, direction, len(asked)) - ctx.now
+        wait = asked[-1].at + _patience(ctx, step, direction, asked[-1], counted) - ctx.now
         if wait > DUE_SLACK:
             return Wait(wait, ctx.job.lane)
     first = operation.attempts[0]
@@ -304,11 +305,22 @@ def _due_at(ctx: _Context, step: saga.Step, direction: Direction, operation: Ope
     receipt = operation.last_receipt()
     if receipt is None:  # its sender died: the reclaim has waited already
         return ctx.now
-    if receipt.outcome is ReceiptOutcome.THROTTLED:
-        return receipt.at + operations.throttled_after(receipt)
     if receipt.evidence.get("released"):
         return ctx.now
-    return receipt.at + _backoff(ctx, step, direction, operation.budget_used())
+    return receipt.at + _patience(ctx, step, direction, receipt, operation.budget_used())
+
+
+def _patience(
+    ctx: _Context,
+    step: saga.Step,
+    direction: Direction,
+    answer: operations.Receipt | operations.Sighting,
+    failures: int,
+) -> timedelta:
+    """What the provider asked for, where it did (never nothing: no budget ends it); our own backoff otherwise."""
+    if answer.outcome == ReceiptOutcome.THROTTLED:
+        return max(operations.throttled_after(answer), ctx.policy.base)
+    return _backoff(ctx, step, direction, failures)
 
 
 def _backoff(ctx: _Context, step: saga.Step, direction: Direction, failures: int) -> timedelta:

@@ -76,10 +76,11 @@ def oldest_runnable_seconds() -> dict[str, float]:
     return {lane: float(age or 0) for lane, age in sql.fetch(OLDEST)}
 
 
+# The least due time and not EXISTS: a lane without any work would be looked for in the whole table.
 RUNNABLE = """
-SELECT l.lane FROM ledger_laneclock l WHERE EXISTS (
-    SELECT 1 FROM ledger_job WHERE state = 'queued' AND lane = l.lane) OR EXISTS (
-    SELECT 1 FROM ledger_job WHERE state = 'waiting' AND lane = l.lane AND due_at <= (SELECT ledger_now()))
+SELECT l.lane FROM ledger_laneclock l
+WHERE (SELECT min(due_at) FROM ledger_job WHERE state = 'queued' AND lane = l.lane) IS NOT NULL
+    OR (SELECT min(due_at) FROM ledger_job WHERE state = 'waiting' AND lane = l.lane) <= (SELECT ledger_now())
 """
 
 

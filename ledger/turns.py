@@ -9,13 +9,15 @@ renews. A job that nobody runs moves to the compensation lane at once, due now.
 from typing import Any
 from uuid import UUID
 
-from ledger import sql, telemetry, tickets
+from ledger import crashpoints, sql, telemetry, tickets
 from ledger.states import Lane
 
+# In the order of the deadlines' index: by id, the planner reads the whole table, ended jobs too, to find few. Who skips
+# what is locked waits for nobody, so that the order cannot matter to a deadlock.
 TURN = """
 WITH due AS MATERIALIZED (
     SELECT id FROM ledger_job WHERE {which} AND direction = 'forward' AND NOT pivot_sent
-        AND state IN ('waiting', 'queued', 'running') ORDER BY id LIMIT %(limit)s FOR NO KEY UPDATE {skip})
+        AND state IN ('waiting', 'queued', 'running') ORDER BY deadline_at LIMIT %(limit)s FOR NO KEY UPDATE {skip})
 UPDATE ledger_job j SET acting_fence = j.fence, direction = 'backward', turned_by = %(by)s, turned_reason = %(reason)s,
     turned_at = ledger_now(),
     state = CASE WHEN j.state = 'running' THEN j.state ELSE 'waiting' END,
@@ -39,7 +41,9 @@ def expire_deadlines(limit: int) -> int:
 
 
 def _turn(statement: str, params: dict[str, Any]) -> list[Any]:
+    crashpoints.reach("turn.before")
     turned = sql.fetch(statement, params)
+    crashpoints.reach("turn.after")
     if turned:
         telemetry.emit("jobs.turned", count=len(turned), reason=params["by"])
         tickets.ring(Lane.COMPENSATION)

@@ -12,8 +12,12 @@ When = Literal["before", "after"]
 
 
 @contextmanager
-def dying(marker: str, when: When, nth: int = 1) -> Iterator[list[When]]:
-    """The server ends this thread's session around the nth statement that contains `marker`; yields those it ended."""
+def dying(
+    marker: str, when: When, nth: int = 1, *, meanwhile: Callable[[], object] = lambda: None
+) -> Iterator[list[When]]:
+    """The server ends this thread's session around the nth statement that contains `marker`; yields those it ended.
+    `meanwhile` happens before the statement is repeated.
+    """
     seen = 0
     ended: list[When] = []
 
@@ -30,6 +34,7 @@ def dying(marker: str, when: When, nth: int = 1) -> Iterator[list[When]]:
             return execute(statement, params, many, context)
         execute(statement, params, many, context)
         psql.cut([psql.pid()])
+        meanwhile()
         raise OperationalError("the connection is gone; the statement had committed")
 
     with connection.execute_wrapper(wrapper):

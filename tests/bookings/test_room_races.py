@@ -13,7 +13,7 @@ from bookings import rooms
 from bookings.models import Reservation, RoomNight
 from ledger import saga
 from ledger.outcomes import Confirmed, Outcome
-from tests import hotels
+from tests import hotels, psql
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -159,3 +159,17 @@ def test_two_sweeps_at_once_give_back_once() -> None:
     results = in_threads([lambda: rooms.expire_holds(100) for _ in range(4)])
     assert sum(int(str(one)) for one in results) == 20
     assert hotel.taken() == [0, 0]
+
+
+def test_a_night_that_somebody_keeps_locked_holds_up_no_other_hold() -> None:
+    small = hotels.make(nights=4)
+    for holder, first in (("locked", 0), ("free", 2)):
+        rooms.hold(hotels.call(holder, small.stay(first, 1)))
+        hotels.pass_expiry(holder)
+    with psql.connected(autocommit=False) as other:
+        other.execute("SELECT 1 FROM bookings_roomnight ORDER BY night LIMIT 1 FOR UPDATE")
+        assert rooms.expire_holds(100) == 1
+    assert hotels.reservation("free").state == "expired"
+    assert hotels.reservation("locked").state == "held"
+    assert rooms.expire_holds(100) == 1
+    assert small.taken() == [0, 0, 0, 0]

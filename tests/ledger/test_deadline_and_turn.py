@@ -23,7 +23,7 @@ from ledger import (
 )
 from ledger.saga import Call
 from recovery import sweeps
-from tests import claims, drives, factories, psql, sagas
+from tests import claims, drives, factories, lost_replies, psql, sagas
 
 pytestmark = pytest.mark.usefixtures("worker_role")
 
@@ -125,10 +125,12 @@ def local_trip(world: sagas.World) -> saga.Saga:
     return saga.Saga("test.local", version=1, steps=steps)
 
 
+@pytest.mark.parametrize("heartbeat", [0.0, 5.0])  # the owner hears of it by a renewal, or not
 @pytest.mark.parametrize(("point", "forward"), [("local.before", 0), ("local.after", 1)])
 def test_a_local_step_is_turned_like_any_other_and_keeps_its_owner(
-    point: str, forward: int
+    point: str, forward: int, heartbeat: float, settings: Any
 ) -> None:
+    settings.HEARTBEAT_SECONDS = heartbeat
     world = sagas.World()
     with sagas.registered(local_trip(world)) as definition:
         id_ = factories.submit(definition)
@@ -138,6 +140,21 @@ def test_a_local_step_is_turned_like_any_other_and_keeps_its_owner(
     assert world.called == ["room:forward"] * forward + ["room:backward"] * forward
     assert drives.state(id_) == ("compensated" if forward else "refused")
     assert job(id_).leases_lost == 0
+
+
+def test_a_local_step_is_not_run_when_the_job_was_turned_behind_a_lost_reply() -> None:
+    world = sagas.World()
+    local: dict[str, Any] = {"effect": saga.LOCAL, "undo_effect": saga.LOCAL}
+    steps = [sagas.step(world, "room"), sagas.step(world, "badge", **local)]
+    with sagas.registered(saga.Saga("test.late", version=1, steps=steps)) as definition:
+        id_ = factories.submit(definition)
+        settle = "INSERT INTO ledger_receipt"
+        with lost_replies.dying(settle, "after", 2, meanwhile=lambda: claims.turn(id_)) as ended:
+            engine.drive("forward")
+        drives.drive_all()
+    assert ended == ["after"]
+    assert world.called == ["room:forward", "room:backward"]
+    assert drives.state(id_) == "compensated"
 
 
 def refusing(call: Call) -> outcomes.Confirmed:

@@ -2,6 +2,7 @@
 the job runnable without running it.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from typing import Any
@@ -10,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import connection
 
-from ledger import journal, leases, models, outcomes, sql
+from ledger import engine, journal, leases, models, outcomes, saga, sql
 from ledger.states import JobState
 from recovery import sweeps
 from tests import claims, drives, factories, psql, sagas
@@ -212,3 +213,25 @@ def test_no_clock_of_ours_is_ever_sent_to_the_database(sent: list[Any]) -> None:
     assert [v for v in sent if isinstance(v, str) and v.startswith(f"{year}-")] == []
     epoch = float(sql.fetch("SELECT extract(epoch FROM ledger_now())")[0][0])
     assert [v for v in sent if isinstance(v, float) and abs(v - epoch) < 1e6] == []
+
+
+def test_a_lease_is_renewed_before_the_longest_call_no_longer_fits_in_it(settings: Any) -> None:
+    """Else the call would be given back unsent, and its next attempt too, hundreds of times until the heartbeat."""
+    settings.LEASE_SECONDS, settings.HEARTBEAT_SECONDS, settings.CALL_SECONDS_MAX = 4.0, 1.3, 2.9
+    effect = saga.Effect(provider="world", key_lifetime=timedelta(days=1), call_seconds=2.9)
+    world = sagas.World()
+    world.says("room:forward", _taking(0.7))
+    steps = [sagas.step(world, name, effect=effect) for name in ("room", "payment")]
+    with sagas.registered(saga.Saga("test.long", version=1, steps=steps)) as definition:
+        job = factories.submit(definition)
+        engine.drive("forward")
+    assert drives.state(job) == "confirmed"
+    assert models.Attempt.objects.filter(job_id=job).count() == 2
+
+
+def _taking(seconds: float) -> sagas.Answer:
+    def answer(call: saga.Call) -> outcomes.Confirmed:
+        threading.Event().wait(seconds)
+        return sagas.confirm(call)
+
+    return answer

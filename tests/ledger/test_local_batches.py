@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import structlog
 
-from ledger import calls, crashpoints, engine, leases, models, outcomes, sql
+from ledger import calls, crashpoints, engine, leases, models, outcomes, saga, sql
 from ledger.saga import Call
-from tests import claims, drives, factories, hot_rooms, psql
+from tests import claims, drives, factories, hot_rooms, psql, sagas
 
 pytestmark = pytest.mark.usefixtures("worker_role", "hotel")
 
@@ -33,6 +33,8 @@ def bad(call: Call) -> outcomes.Outcome:
             raise ZeroDivisionError
         case "returned":
             return outcomes.NotSent("returned")
+        case "nothing":
+            return None  # type: ignore[return-value]  # the mistake under test
         case "sql":
             sql.fetch("SELECT 1 / 0")
         case _:
@@ -71,7 +73,13 @@ def test_a_crash_before_the_commit_leaves_neither(point: str) -> None:
 
 @pytest.mark.parametrize(
     ("ending", "receipt"),
-    [("raises", "not_sent"), ("sql", "not_sent"), ("returned", "not_sent"), ("refused", "refused")],
+    [
+        ("raises", "not_sent"),
+        ("sql", "not_sent"),
+        ("returned", "not_sent"),
+        ("nothing", "not_sent"),
+        ("refused", "refused"),
+    ],
 )
 def test_a_handler_that_does_not_confirm_is_rolled_back_and_the_others_of_its_batch_commit(
     ending: str, receipt: str
@@ -91,6 +99,37 @@ def test_a_handler_that_does_not_confirm_is_rolled_back_and_the_others_of_its_ba
     ]
     assert hot_rooms.taken() == {"red": 2}
     assert [drives.state(job) for job in jobs] == ["confirmed", "refused", "confirmed"]
+
+
+def test_a_job_whose_rows_cannot_be_named_fails_alone() -> None:
+    with hot_rooms.taking(attempts=1) as definition:
+        bad, good = (factories.submit(definition, i) for i in ({}, {"rooms": ["red"]}))
+        drives.drive_all()
+    assert (drives.state(bad), drives.receipts(bad)) == (
+        "refused",
+        [("take", "forward", "not_sent")],
+    )
+    assert (drives.state(good), hot_rooms.taken()) == ("confirmed", {"red": 1})
+
+
+def test_a_job_that_cannot_be_planned_on_parks_with_its_local_step_done() -> None:
+    def arguments(request: Any, _done: Any) -> dict[str, Any]:
+        return {"holder": request["holder"]}
+
+    world = sagas.World()
+    local: dict[str, Any] = {"effect": saga.LOCAL, "undo_effect": saga.LOCAL}
+    steps = [
+        sagas.step(world, "room", **local),
+        sagas.step(world, "badge", arguments=arguments, **local),
+    ]
+    with sagas.registered(saga.Saga("test.badge", version=1, steps=steps)) as definition:
+        bad, good = (factories.submit(definition, i) for i in ({}, {"holder": "h"}))
+        engine.drive("forward")
+    parked = models.Job.objects.get(id=bad)
+    assert (parked.state, parked.parked_reason) == ("parked", "conflict")
+    assert "KeyError" in parked.parked_detail
+    assert drives.receipts(bad) == [("room", "forward", "confirmed")]
+    assert drives.state(good) == "confirmed"
 
 
 def test_a_lock_that_does_not_come_halves_the_batch_and_fails_no_step(settings: Any) -> None:

@@ -1,10 +1,12 @@
 """A commit whose reply is lost is recognised, never done twice: a claim by its token, a settle by its write id."""
 
+import time
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 
 from ledger import crashpoints, engine, journal, leases, models, saga, shares
 from ledger.states import JobState
@@ -137,6 +139,34 @@ def test_an_ended_job_is_recognised_too() -> None:
     results = [journal.settle([write], write_id)[job.id].result for _ in range(2)]
     assert results == ["applied", "repeated"]
     assert claims.rows(job.id)["checkpoint"] == 1
+
+
+def test_jobs_that_are_held_outlive_an_outage_that_a_claim_meets(settings: Any) -> None:
+    """It is longer than a claim with nothing in hand would wait, and shorter than the lease."""
+    settings.LEASE_SECONDS, settings.HEARTBEAT_SECONDS, settings.CALL_SECONDS_MAX = 4.5, 1.0, 2.0
+    world = sagas.World()
+    with sagas.trip(world) as trip:
+        job = factories.submit(trip)
+        with connection.execute_wrapper(_down_for(2.0)):
+            engine.drive("forward")
+    assert (drives.state(job), world.called) == ("confirmed", TRIP)
+    assert models.Job.objects.get(id=job).fence == 1
+
+
+def _down_for(seconds: float) -> Callable[..., Any]:
+    """The second claim meets a server that takes no connection, for so long."""
+    asked: list[float] = []
+
+    def wrapper(
+        execute: Callable[..., Any], statement: str, params: Any, many: bool, context: Any
+    ) -> Any:
+        if CLAIM in statement:
+            asked.append(time.monotonic())
+            if len(asked) > 1 and asked[-1] - asked[1] < seconds:
+                raise OperationalError("the database is starting up")
+        return execute(statement, params, many, context)
+
+    return wrapper
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

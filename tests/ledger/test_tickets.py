@@ -98,6 +98,19 @@ def test_the_sweep_rings_for_nobody_when_there_is_no_work(
     assert queue.llen(LANE) == 0
 
 
+def test_a_run_that_stops_before_its_lane_is_empty_rings_for_the_next(
+    worker_role: None, bell: tickets._Bell, queue: redis.Redis, settings: Any
+) -> None:
+    settings.RUN_SECONDS = 0.0
+    with sagas.trip(sagas.World()) as trip:
+        factories.submit(trip)
+        assert bell.flush(5.0)
+        queue.delete(LANE)
+        assert engine.drive(LANE) == 0
+    assert bell.flush(5.0)
+    assert queue.llen(LANE) == 1
+
+
 def test_a_ticket_carries_the_lane_and_no_job(
     worker_role: None, bell: tickets._Bell, queue: redis.Redis
 ) -> None:

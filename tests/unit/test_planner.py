@@ -1,13 +1,14 @@
 """One row a case: what a job with this journal does next. Nothing is guessed."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from ledger import operations, planner, saga
-from ledger.operations import Entry
+from ledger.operations import Entry, Receipt
 from tests import histories
 from tests.histories import BACKWARD, effect, history, plan, seen, told
 
@@ -181,6 +182,13 @@ def test_a_job_turned_in_the_forward_lane_changes_lane_only_for_work(
             [seen("payment", "probe", "unknown", 99)] * 5,
             ("send", "payment", "forward", 2),
         ),
+        # a throttled question uses no budget, and is asked again when the provider said (here: after a second)
+        (
+            "room+ payment?",
+            [seen("payment", "probe", "throttled", 99)] * 9,
+            ("ask", "payment", "forward", 1),
+        ),
+        ("room+ payment?", [seen("payment", "probe", "throttled", 0.7)], ("wait", "forward")),
         ("room+ payment+", [seen("payment", "late", "refused")], ("send", "ticket", "forward", 1)),
     ],
 )
@@ -297,3 +305,11 @@ def test_the_point_of_no_return(text: str, sends: str | None, expected: bool) ->
         planner.pivot_may_be_sent(histories.definition(), operations.fold(history(text)), sends)
         is expected
     )
+
+
+def test_patience_for_no_time_is_still_a_pause() -> None:
+    """Throttled attempts use no budget: without a pause, they would be sent as fast as they are refused."""
+    entries = [*history("room+ paymentt", ago=1.0)]
+    at_once = {"after_seconds": "0.0"}
+    entries[-1] = replace(cast("Receipt", entries[-1]), evidence=at_once)
+    assert told(plan(entries)) == ("wait", "forward")

@@ -18,7 +18,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection, transaction
 
-from config import bench_saga
+from config import bench_saga, guardian
 from ledger import sql, submission
 from ledger.models import Tenant
 
@@ -62,7 +62,8 @@ class Command(BaseCommand):
         self._migrate()
         tenant = Tenant.objects.create(name=f"bench-{uuid4()}")
         submit = _submit(tenant, options["jobs"])
-        worker = _worker(options)
+        watch = guardian.Guardian()  # ends the worker even if this process is killed
+        worker = _worker(watch, options)
         try:
             drain = _drain(tenant, worker)
         finally:
@@ -72,6 +73,7 @@ class Command(BaseCommand):
             except subprocess.TimeoutExpired:
                 worker.kill()
                 worker.wait(10)
+            watch.dismiss()
         result = {
             "drain_per_s": round(drain, 1),
             "submit_per_s": round(submit, 1),
@@ -102,7 +104,7 @@ def _submit(tenant: Tenant, jobs: int) -> float:
     return jobs / (time.perf_counter() - started)
 
 
-def _worker(options: dict[str, Any]) -> subprocess.Popen[bytes]:
+def _worker(watch: guardian.Guardian, options: dict[str, Any]) -> subprocess.Popen[bytes]:
     env = {
         **os.environ,
         "AMENDS_ROLE": "worker",
@@ -112,7 +114,7 @@ def _worker(options: dict[str, Any]) -> subprocess.Popen[bytes]:
     }
     command = [sys.executable, "-m", "celery", "-A", "config.celery", "worker", "-Q", "forward"]
     command += ["-c", str(options["processes"]), "--without-gossip", "--without-mingle"]
-    return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=sys.stderr)  # noqa: S603  our own interpreter
+    return watch.start(command, env=env, stdout=subprocess.DEVNULL, stderr=sys.stderr)
 
 
 def _drain(tenant: Tenant, worker: subprocess.Popen[bytes]) -> float:

@@ -6,8 +6,8 @@ ends by itself ends the rest too, with the end of its log, instead of leaving a 
 looks alive.
 """
 
+import json
 import os
-import re
 from typing import Any, override
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -15,7 +15,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from config import processes, supervisor
 
 TENANT = "demo"
-KEY = re.compile(r"\b[A-Za-z0-9]{8}\.[A-Za-z0-9]{16,}\b")
+CURL = """curl -i {url}/v1/bookings \\
+  -H 'Authorization: Bearer {key}' -H 'Idempotency-Key: my-first-booking' \\
+  -H 'Content-Type: application/json' \\
+  -d '{{"hotel": "RESORT", "room_type": "A", "arrival": "{arrival}", "nights": 2}}'"""
 CHECK_SECONDS = 3600.0
 
 
@@ -50,17 +53,17 @@ class Command(BaseCommand):
     def _run(self, stack: supervisor.Stack, ending: processes.Ending) -> None:
         try:
             stack.start()
-            stack.manage("load_hotel")
-            key = KEY.search(stack.manage("apikey", "create", TENANT))
+            hotel = json.loads(stack.manage("load_hotel", "--json"))
+            key = json.loads(stack.manage("apikey", "create", TENANT, "--json"))["key"]
         except supervisor.StackError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(f"API        {stack.api_url}/v1/bookings")
         self.stdout.write(f"sandbox    {stack.sandbox_url}/books/summary")
-        self.stdout.write(
-            f"API key    {key[0] if key else 'see manage.py apikey'} (tenant {TENANT}, shown once)"
-        )
+        self.stdout.write(f"API key    {key} (tenant {TENANT}, shown once)")
         self.stdout.write(f"logs       {stack.workdir}")
-        self.stdout.write("Ctrl-C stops everything.")
+        self.stdout.write("\nTo book, and to see what became of it (-i shows its Location):\n")
+        self.stdout.write(CURL.format(url=stack.api_url, key=key, arrival=hotel["first_arrival"]))
+        self.stdout.write("\nCtrl-C stops everything.")
         self.stdout.flush()
         while not ending.wait_until(lambda: bool(stack.ended()), CHECK_SECONDS):
             pass

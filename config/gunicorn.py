@@ -1,0 +1,28 @@
+"""gunicorn's own settings: threads, and its few log lines through the same JSON formatter as everybody's.
+
+Used as `gunicorn config.wsgi --config python:config.gunicorn`; the command line adds where to listen and how many.
+"""
+
+from typing import Any
+
+worker_class = "gthread"
+control_socket_disable = (
+    True  # that socket is one per user: two stacks of one user would meet in it
+)
+logconfig_dict: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "root": {"level": "INFO", "handlers": ["json"]},
+    "loggers": {
+        "gunicorn.error": {"level": "INFO", "handlers": [], "propagate": True},
+        "gunicorn.access": {"level": "INFO", "handlers": [], "propagate": True},
+    },
+    "handlers": {
+        "json": {
+            "class": "logging.StreamHandler",
+            "formatter": "json",
+            "stream": "ext://sys.stderr",
+        }
+    },
+    "formatters": {"json": {"()": "config.logs.formatter"}},
+}
