@@ -34,7 +34,8 @@ from ledger.journal import Write, Written
 from ledger.operations import Attempt
 from ledger.states import JobState
 
-IDLE_CLAIM_SECONDS = 0.02  # between claims that found nothing, while other jobs are in flight
+# While jobs are held: between claims that found nothing, or that would fill only an eighth of the slots.
+CLAIM_PAUSE_SECONDS = 0.02
 WAIT_SECONDS_MAX = 0.25
 
 
@@ -73,6 +74,7 @@ class Run:
         self._known = {definition.key: definition for definition in saga.registered()}
         self._stop_at = time.monotonic() + settings.RUN_SECONDS
         self._renew_at = self._claim_at = 0.0
+        self._worth_a_claim = 0  # free slots from which a claim does not wait for its pause
         self._has_rung = False
 
     def renew(self) -> None:
@@ -136,7 +138,7 @@ class Run:
         """Promote, then claim into free slots. A claim that comes back full rings for the other processes at once."""
         free = min(self._pool.free(), settings.SLOTS - len(self.held))
         asked_at = time.monotonic()
-        too_soon = bool(self.held) and asked_at < self._claim_at
+        too_soon = bool(self.held) and asked_at < self._claim_at and free < self._worth_a_claim
         if free <= 0 or too_soon or self._is_leaving():
             return
         # What this run holds is not given up for want of more: with jobs held, as long as any other write.
@@ -146,7 +148,8 @@ class Run:
             definition = self._known[job.saga, job.version]
             self.held[job.id] = Held(job, definition, entries, asked_at + settings.LEASE_SECONDS)
         self.claimed += len(claimed)
-        self._claim_at = time.monotonic() + (0.0 if claimed else IDLE_CLAIM_SECONDS)
+        self._claim_at = time.monotonic() + CLAIM_PAUSE_SECONDS
+        self._worth_a_claim = settings.SLOTS // 8 if claimed else settings.SLOTS + 1
         if len(claimed) == free and not self._has_rung:
             self._has_rung = True
             tickets.ring(self.lane)
@@ -208,7 +211,7 @@ class Run:
         """How long to wait for a call to come back: not at all when a job is ready to go on."""
         if any(held.awaits is None for held in self.held.values()):
             return 0.0
-        return min(WAIT_SECONDS_MAX, max(self._claim_at - time.monotonic(), IDLE_CLAIM_SECONDS))
+        return min(WAIT_SECONDS_MAX, max(self._claim_at - time.monotonic(), CLAIM_PAUSE_SECONDS))
 
     def _deadline(self) -> float:
         """Until when a write may be repeated: the first lease to end."""
