@@ -19,6 +19,7 @@ from ledger.states import Lane
 SWEEPS = (
     "recovery.reclaim",
     "recovery.deadlines",
+    "recovery.reconcile",
     "recovery.promote",
     "recovery.ring",
     "bookings.expire_holds",

@@ -17,23 +17,24 @@ The path of a job, in reading order:
 13. calls: bounded threads, outside any transaction, nothing of the database
 14. local_batches: LOCAL steps, many in one transaction, rows locked first
 15. turns: an accepted cancel or a passed deadline, decided once
-16. evidence: makes whatever came back storable; pure
-17. selectors: the read side
-18. retention: removes ended jobs past their term
+16. reconcile: judges sightings of jobs that nobody owns
+17. evidence: makes whatever came back storable; pure
+18. selectors: the read side
+19. retention: removes ended jobs past their term
 
 And beside the path:
 
-19. saga: a saga as data, and the registry; pure
-20. outcomes: what can come of an operation, and the errors; pure
-21. states: the states of a job and the moves between them; pure
-22. canonical: canonical JSON, fingerprints, differences; pure
-23. crashpoints: named gaps where a process can die; pure
-24. telemetry: the catalogue of events and metrics
-25. sql: one statement at a time, and which errors repeat, reconnect or refuse
-26. models: the tables and their constraints
-27. guards: the triggers, made from the states
-28. metrics: the collector over the read side
-29. checks: what `manage.py check` refuses
-30. admin: the read-only pages
-31. apps: the Django app
+20. saga: a saga as data, and the registry; pure
+21. outcomes: what can come of an operation, and the errors; pure
+22. states: the states of a job and the moves between them; pure
+23. canonical: canonical JSON, fingerprints, differences; pure
+24. crashpoints: named gaps where a process can die; pure
+25. telemetry: the catalogue of events and metrics
+26. sql: one statement at a time, and which errors repeat, reconnect or refuse
+27. models: the tables and their constraints
+28. guards: the triggers, made from the states
+29. metrics: the collector over the read side
+30. checks: what `manage.py check` refuses
+31. admin: the read-only pages
+32. apps: the Django app
 """

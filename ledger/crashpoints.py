@@ -36,6 +36,8 @@ POINTS: dict[str, str] = {
     "local.after": "the batch is committed",
     "turn.before": "a cancel is accepted or deadlines have passed, nothing is written",
     "turn.after": "jobs go backward, nobody is told yet",
+    "reconcile.before": "sightings of jobs without an owner are about to be judged",
+    "reconcile.after": "they are judged, nobody is told yet",
     "reclaim.before": "expired leases are about to be ended",
     "reclaim.after": "jobs are queued again, nobody is told yet",
     "ring.after_select": "a sweep has seen work, no ticket yet",

@@ -262,7 +262,14 @@ class Sighting(JournalRow):
     fence = models.BigIntegerField(null=True)
 
     class Meta:
-        indexes: ClassVar = [models.Index(fields=["job"], name="ledger_sighting_job")]
+        indexes: ClassVar = [
+            models.Index(fields=["job"], name="ledger_sighting_job"),
+            models.Index(
+                fields=["at"],
+                condition=Q(outcome__in=["confirmed", "refused"]),
+                name="ledger_sighting_deciding",
+            ),
+        ]
 
 
 class Checkpoint(JournalRow):

@@ -20,6 +20,7 @@ EVENTS = frozenset(
         "jobs.released",
         "jobs.retained",
         "jobs.turned",
+        "jobs.judged",
         "lease.lost",
         "write.refused",
         "write.repeated",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from django.db import transaction
 
 from ledger import crashpoints, leases, selectors, shares, sql, telemetry, tickets, turns
+from ledger import reconcile as reconciling
 from ledger.states import JOB_LANES
 
 ADVISORY_CLASS = 0x7377  # "sw"
@@ -47,6 +48,11 @@ def reclaim() -> Swept:
 def expire_deadlines() -> Swept:
     """Turn back jobs whose deadline has passed before their pivot."""
     return Swept("deadlines", turns.expire_deadlines(RECLAIM_BATCH))
+
+
+def reconcile() -> Swept:
+    """Judge what was seen of jobs that nobody owns."""
+    return Swept("reconcile", reconciling.judge(RECLAIM_BATCH))
 
 
 def promote() -> Swept:

@@ -15,6 +15,11 @@ def deadlines() -> None:
     sweeps.expire_deadlines()
 
 
+@shared_task(name="recovery.reconcile")
+def reconcile() -> None:
+    sweeps.reconcile()
+
+
 @shared_task(name="recovery.promote")
 def promote() -> None:
     sweeps.promote()

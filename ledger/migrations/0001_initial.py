@@ -297,7 +297,14 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
-                "indexes": [models.Index(fields=["job"], name="ledger_sighting_job")],
+                "indexes": [
+                    models.Index(fields=["job"], name="ledger_sighting_job"),
+                    models.Index(
+                        condition=models.Q(("outcome__in", ["confirmed", "refused"])),
+                        fields=["at"],
+                        name="ledger_sighting_deciding",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
