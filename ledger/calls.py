@@ -6,10 +6,10 @@ deadline is given up, its thread abandoned, and its late answer handed out as su
 """
 
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from queue import Empty, SimpleQueue
 from typing import Any, Literal, Protocol, cast
 from uuid import UUID
@@ -17,12 +17,15 @@ from uuid import UUID
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ledger import crashpoints, outcomes, telemetry
+from ledger import clock, crashpoints, outcomes, telemetry
 from ledger.saga import Call, Direction, Handler, Probe
 
 ABANDON_GRACE_SECONDS = (
     0.5  # a handler that keeps its own deadline is not abandoned for a scheduler's delay
 )
+
+
+Kind = Literal["call", "probe", "tombstone"]
 
 
 class Leased(Protocol):
@@ -40,9 +43,10 @@ class Placed:
     fence: int
     step: str
     direction: Direction
-    kind: Literal["call", "probe"]
+    kind: Kind
     handler: Handler | Probe
     call: Call
+    asked_at: datetime | None = None  # by the database's clock, or a little earlier
     started_at: float | None = None
     returned_at: float = 0.0
     withdrawn: bool = False
@@ -72,6 +76,18 @@ class _NoDatabase:
         if name.startswith("__"):
             raise AttributeError(name)
         raise DatabaseForbidden
+
+
+class Caller(Protocol):
+    """What the loop needs of whoever makes its calls."""
+
+    def free(self) -> int: ...
+
+    def place(self, placed: Placed) -> None: ...
+
+    def returned(self, seconds: float) -> Iterator[Placed]: ...
+
+    def withdraw(self) -> None: ...
 
 
 class Pool:
@@ -136,7 +152,7 @@ class Pool:
         return placed
 
     def _overdue(self) -> Iterator[Placed]:
-        now = time.monotonic()
+        now = clock.monotonic()
         for placed in [p for p in self._in_flight.values() if p.overdue(now)]:
             with placed.lock:
                 if placed.outcome is not None:
@@ -173,7 +189,7 @@ class Pool:
         """Make the call and hand its outcome back; False if it was given up meanwhile."""
         outcome = _perform(placed)
         with placed.lock:
-            placed.returned_at = time.monotonic()
+            placed.returned_at = clock.monotonic()
             placed.outcome = outcome
             is_ours = not placed.abandoned
         self._done.put(placed)
@@ -181,16 +197,36 @@ class Pool:
 
 
 def _perform(placed: Placed) -> outcomes.Sighted:
-    left = placed.owner.lease_deadline - time.monotonic()
+    left = placed.owner.lease_deadline - clock.monotonic()
     if placed.withdrawn or left < placed.call.timeout_seconds + ABANDON_GRACE_SECONDS:
         return outcomes.NotSent(
             "released" if placed.withdrawn else "lease_too_short", released=True
         )
-    crashpoints.reach("call.before" if placed.kind == "call" else "probe.before")
-    placed.started_at = time.monotonic()
+    _reach_before(placed.kind)
+    placed.started_at = clock.monotonic()
     outcome = outcome_of(placed.handler, placed.call)
-    crashpoints.reach("call.after" if placed.kind == "call" else "probe.after")
+    _reach_after(placed.kind)
     return outcome
+
+
+def _reach_before(kind: Kind) -> None:
+    match kind:
+        case "call":
+            crashpoints.reach("call.before")
+        case "probe":
+            crashpoints.reach("probe.before")
+        case "tombstone":
+            crashpoints.reach("tombstone.before")
+
+
+def _reach_after(kind: Kind) -> None:
+    match kind:
+        case "call":
+            crashpoints.reach("call.after")
+        case "probe":
+            crashpoints.reach("probe.after")
+        case "tombstone":
+            crashpoints.reach("tombstone.after")
 
 
 def outcome_of(handler: Handler | Probe, call: Call) -> outcomes.Sighted:

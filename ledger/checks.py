@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -9,7 +10,7 @@ from django.core.checks import CheckMessage, Error, Tags
 from django.core.checks import register as register_check
 from django.db import connection
 
-from ledger import saga
+from ledger import patience, saga
 from ledger.saga import Effect, Local, NotUndoable, Saga, Step
 
 NAME_MAX = 100  # the column's
@@ -91,6 +92,15 @@ def _effect_problems(where: str, step: Step, effect: Effect | Local) -> list[Che
     if not (effect.key_lifetime or effect.probe or step.parks_when_unknown):
         text = "an effect that is neither local nor repeatable nor probeable needs parks_when_unknown=True"
         found.append(_error("E008", f"{where}: {text}"))
+    if effect.resend_to_learn and (effect.probe or not effect.key_lifetime):
+        text = "resend_to_learn is for an effect with a key and without a probe"
+        found.append(_error("E013", f"{where}: {text}"))
+    lease = timedelta(seconds=settings.LEASE_SECONDS)
+    if effect.key_lifetime and effect.key_lifetime * patience.KEY_LIFETIME_MARGIN <= lease:
+        text = "a key_lifetime that ends within LEASE_SECONDS can never be used to send again"
+        found.append(_error("E015", f"{where}: {text}"))
+    if effect.late_probe_suffices and not effect.probe:
+        found.append(_error("E014", f"{where}: late_probe_suffices needs a probe"))
     if effect.call_seconds > settings.CALL_SECONDS_MAX:
         found.append(_error("E009", f"{where}: call_seconds is over CALL_SECONDS_MAX"))
     return found

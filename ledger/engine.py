@@ -9,7 +9,6 @@ Crash anywhere and another process goes on: whatever this one knew and had not s
 provider, or sent again under the same operation id.
 """
 
-import time
 from collections.abc import Callable
 from uuid import UUID
 
@@ -18,6 +17,7 @@ from django.db import connection
 
 from ledger import (
     calls,
+    clock,
     crashpoints,
     holding,
     leases,
@@ -66,20 +66,20 @@ def drive(lane: str) -> int:
 class Run:
     """One run of the loop. All its waits are bounded by the leases it holds."""
 
-    def __init__(self, lane: str) -> None:
+    def __init__(self, lane: str, pool: calls.Caller | None = None) -> None:
         self.lane = lane
         self.held: dict[UUID, Held] = {}
         self.claimed = 0
-        self._pool = calls.pool(settings.SLOTS)
+        self._pool = pool or calls.pool(settings.SLOTS)
         self._known = {definition.key: definition for definition in saga.registered()}
-        self._stop_at = time.monotonic() + settings.RUN_SECONDS
+        self._stop_at = clock.monotonic() + settings.RUN_SECONDS
         self._renew_at = self._claim_at = 0.0
         self._worth_a_claim = 0  # free slots from which a claim does not wait for its pause
         self._has_rung = False
 
     def renew(self) -> None:
         """Extend every lease, first in the turn; a job that does not come back belongs to somebody else now."""
-        asked_at = time.monotonic()
+        asked_at = clock.monotonic()
         if asked_at < self._renew_at:
             return
         held = [(h.id, h.fence) for h in self.held.values()]
@@ -93,16 +93,19 @@ class Run:
                 self._drop(job, "renew")
 
     def take_in(self) -> None:
-        """Collect what has come back. It is in memory only until `settle`; a late answer and a probe's are sightings."""
+        """Collect what has come back. It is in memory only until `settle`; a late answer is a sighting, and so is what a
+        provider says when it is asked or told to refuse.
+        """
         seen = []
         for placed in self._pool.returned(self._patience()):
             held = self.held.get(placed.job_id)
             if held is None or held.awaits is not placed:
                 telemetry.emit("call.late", level="warning", step=placed.step)
-                seen.append(holding.sighted(placed, "late"))
-            elif placed.kind == "probe":
+                kind = "late" if placed.kind == "call" else placed.kind
+                seen.append(holding.sighted(placed, kind))
+            elif placed.kind != "call":
                 held.awaits = None
-                seen.append(holding.sighted(placed, "probe"))
+                seen.append(holding.sighted(placed, placed.kind))
             else:
                 held.hear(placed)
         persist.sight(seen, self._deadline())
@@ -128,7 +131,7 @@ class Run:
     def run_locals(self) -> None:
         """Run LOCAL steps, many in one transaction, and go on with what they lead to."""
         ready = [h for h in self.held.values() if isinstance(h.next, planner.RunLocal)]
-        until = min(self._deadline(), time.monotonic() + settings.LEASE_SECONDS / 3)
+        until = min(self._deadline(), clock.monotonic() + settings.LEASE_SECONDS / 3)
         for held, write, written in local_batches.run(ready, until, leaving=self._is_leaving()):
             self._go_on(held, write, written)
         if any(held.next is None for held in ready):
@@ -137,7 +140,7 @@ class Run:
     def claim(self) -> None:
         """Promote, then claim into free slots. A claim that comes back full rings for the other processes at once."""
         free = min(self._pool.free(), settings.SLOTS - len(self.held))
-        asked_at = time.monotonic()
+        asked_at = clock.monotonic()
         too_soon = bool(self.held) and asked_at < self._claim_at and free < self._worth_a_claim
         if free <= 0 or too_soon or self._is_leaving():
             return
@@ -148,7 +151,7 @@ class Run:
             definition = self._known[job.saga, job.version]
             self.held[job.id] = Held(job, definition, entries, asked_at + settings.LEASE_SECONDS)
         self.claimed += len(claimed)
-        self._claim_at = time.monotonic() + CLAIM_PAUSE_SECONDS
+        self._claim_at = clock.monotonic() + CLAIM_PAUSE_SECONDS
         self._worth_a_claim = settings.SLOTS // 8 if claimed else settings.SLOTS + 1
         if len(claimed) == free and not self._has_rung:
             self._has_rung = True
@@ -179,7 +182,7 @@ class Run:
         """Give a call to a thread: outside any transaction, and after the commit of its attempt."""
         action = held.next
         if isinstance(action, planner.RunLocal) or not isinstance(
-            action, planner.Send | planner.Ask
+            action, planner.Send | planner.Ask | planner.Bury
         ):
             return
         assert not connection.in_atomic_block, "no transaction spans a call"
@@ -198,11 +201,11 @@ class Run:
         telemetry.emit(
             "write.refused", level="warning", job=str(held.id), fence=held.fence, write=what
         )
-        until = time.monotonic() + settings.LEASE_SECONDS
+        until = clock.monotonic() + settings.LEASE_SECONDS
         persist.sight([holding.unheard(held, r) for r in (write.receipts if write else [])], until)
 
     def _is_leaving(self) -> bool:
-        if not leaving() and time.monotonic() < self._stop_at:
+        if not leaving() and clock.monotonic() < self._stop_at:
             return False
         self._pool.withdraw()
         return True
@@ -211,11 +214,11 @@ class Run:
         """How long to wait for a call to come back: not at all when a job is ready to go on."""
         if any(held.awaits is None for held in self.held.values()):
             return 0.0
-        return min(WAIT_SECONDS_MAX, max(self._claim_at - time.monotonic(), CLAIM_PAUSE_SECONDS))
+        return min(WAIT_SECONDS_MAX, max(self._claim_at - clock.monotonic(), CLAIM_PAUSE_SECONDS))
 
     def _deadline(self) -> float:
         """Until when a write may be repeated: the first lease to end."""
-        none_held = time.monotonic() + settings.LEASE_SECONDS
+        none_held = clock.monotonic() + settings.LEASE_SECONDS
         return min((held.lease_deadline for held in self.held.values()), default=none_held)
 
 

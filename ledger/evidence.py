@@ -38,7 +38,7 @@ def of(outcome: outcomes.Outcome | outcomes.NotLanded) -> tuple[str, dict[str, A
                 "released": outcome.released
             }
         case outcomes.Throttled():
-            return ReceiptOutcome.THROTTLED, _reasoned(outcome.reason, {}) | {
+            return ReceiptOutcome.THROTTLED, _reasoned(outcome.reason, outcome.data) | {
                 "after_seconds": str(max(0.0, outcome.after.total_seconds()))
             }
         case outcomes.NotLanded(data):

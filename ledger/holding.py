@@ -5,14 +5,25 @@ it learned on the way stays news until `settled` hears from the database that it
 """
 
 import hashlib
-import time
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 
-from ledger import calls, evidence, operations, outcomes, planner, saga, sightings, telemetry
+from ledger import (
+    calls,
+    clock,
+    evidence,
+    operations,
+    outcomes,
+    patience,
+    planner,
+    saga,
+    sightings,
+    telemetry,
+)
 from ledger.journal import NewAttempt, NewReceipt, Write, Written
 from ledger.leases import Claimed
 from ledger.operations import Attempt, Entry, Receipt
@@ -46,16 +57,17 @@ class Held:
         self.awaits: calls.Placed | None = None
         self._parks: planner.Park | None = None
         self._input: Any = None
-        self._policy = planner.Policy(
+        self._policy = patience.Policy(
             timedelta(seconds=settings.BACKOFF_SECONDS),
             timedelta(seconds=settings.BACKOFF_SECONDS_MAX),
+            send_within=timedelta(seconds=settings.LEASE_SECONDS),
         )
-        self._clock = (claimed.now, time.monotonic())
+        self._clock = (claimed.now, clock.monotonic())
 
     def now(self) -> datetime:
         """The database's time when it last spoke, plus what has passed here since; behind by the reply's way at most."""
         at, heard = self._clock
-        return at + timedelta(seconds=time.monotonic() - heard)
+        return at + timedelta(seconds=clock.monotonic() - heard)
 
     def is_ready(self, *, leaving: bool) -> bool:
         """Nothing is out for it, and it does not wait for a local batch (a leaving process gives it back instead)."""
@@ -69,21 +81,33 @@ class Held:
         if isinstance(outcome, outcomes.NotLanded):
             outcome = outcomes.Unknown("no_outcome", {"returned": "NotLanded"})
         self.learn(placed.step, placed.direction, placed.call.n, outcome)
+        if placed.outcome is None:
+            self._abandon()
         name = evidence.of(outcome)[0]
         labels = (placed.step, placed.direction, name)
         telemetry.operation_seconds.labels(*labels).observe(placed.seconds())
+
+    def _abandon(self) -> None:
+        """Its thread may yet send: what it brings later is a sighting."""
+        receipt = self.news.pop()
+        assert isinstance(receipt, Receipt), "the last thing learned is the call's outcome"
+        self.news.append(replace(receipt, evidence={**receipt.evidence, "abandoned": True}))
 
     def see(self, sighting: sightings.NewSighting) -> None:
         """A sighting that was recorded, for the planner."""
         s = sighting
         self.entries.append(
-            operations.Sighting(s.step, s.direction, s.n, s.kind, s.outcome, s.evidence, self.now())
+            operations.Sighting(
+                s.step, s.direction, s.n, s.kind, s.outcome, s.evidence, self.now(), s.fence
+            )
         )
 
     def learn(self, step: str, direction: Direction, n: int, outcome: outcomes.Outcome) -> None:
         """Take an outcome in. It is stored first, with the next write, and judged by the planner after that."""
         name, found = evidence.of(outcome)
-        self.news.append(Receipt(step, direction, n, ReceiptOutcome(name), found, self.now()))
+        self.news.append(
+            Receipt(step, direction, n, ReceiptOutcome(name), found, self.now(), self.fence)
+        )
 
     def learn_local(self, action: planner.RunLocal, outcome: outcomes.Outcome) -> None:
         """Attempt and receipt of a LOCAL operation, which commit together."""
@@ -112,7 +136,7 @@ class Held:
         )
         kept = {"unwritable": True, "length": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
         self.news = [
-            Receipt(e.step, e.direction, e.n, ReceiptOutcome.UNKNOWN, kept, e.at)
+            Receipt(e.step, e.direction, e.n, ReceiptOutcome.UNKNOWN, kept, e.at, self.fence)
             for e in self.news
             if isinstance(e, Receipt) and not self._is_local(e)
         ]
@@ -138,7 +162,7 @@ class Held:
             telemetry.emit("plan.failed", level="error", job=str(self.id), error_class=name)
             self.park(ParkedReason.CONFLICT, f"planning raised {name}: {error}")
             action, direction, ops = self._plan()
-        if leaving and isinstance(action, planner.Send | planner.Ask):
+        if leaving and isinstance(action, planner.Send | planner.Ask | planner.Bury):
             action = GIVE_BACK
         self.next = action
         return self._write(action, direction, ops)
@@ -151,7 +175,7 @@ class Held:
         if not written.fits or (is_turned and isinstance(self.next, planner.RunLocal)):
             self.next = None  # what was planned is void; a stored attempt is not, and is sent
         self.seq, self.direction = written.seq, written.direction
-        self._clock = (written.at, time.monotonic())
+        self._clock = (written.at, clock.monotonic())
         self.entries.extend(self.news)
         self.news.clear()
         if written.fits and isinstance(self.next, planner.Send) and write.attempts:
@@ -164,12 +188,11 @@ class Held:
                     )
                 )
 
-    def place(self, action: planner.Send | planner.Ask) -> calls.Placed:
+    def place(self, action: planner.Send | planner.Ask | planner.Bury) -> calls.Placed:
         """The call that a stored attempt, or a question, allows."""
         effect = action.step.effect_of(action.direction)
         assert isinstance(effect, saga.Effect), "a LOCAL step is not called from a thread"
-        asks = isinstance(action, planner.Ask)
-        handler = effect.probe if asks else action.step.handler_of(action.direction)
+        kind, handler = _handler(action, effect)
         assert callable(handler), "the planner sends only what has a handler"
         return calls.Placed(
             owner=self,
@@ -177,12 +200,13 @@ class Held:
             fence=self.fence,
             step=action.step.name,
             direction=action.direction,
-            kind="probe" if asks else "call",
+            kind=kind,
+            asked_at=self.now(),
             handler=handler,
             call=self.call(action, min(effect.call_seconds, settings.CALL_SECONDS_MAX)),
         )
 
-    def call(self, action: planner.Send | planner.Ask, seconds: float) -> saga.Call:
+    def call(self, action: planner.Send | planner.Ask | planner.Bury, seconds: float) -> saga.Call:
         return saga.Call(
             operation_id=saga.operation_id(self.id, action.step.name, action.direction),
             job_id=self.id,
@@ -204,7 +228,7 @@ class Held:
             action = self._parks or self._next_action(direction, ops, now)
             match action:
                 case planner.Record(step, of, n, outcome, found):
-                    self.news.append(Receipt(step, of, n, outcome, found, now))
+                    self.news.append(Receipt(step, of, n, outcome, found, now, self.fence))
                 case planner.TurnBack():
                     direction = Direction.BACKWARD
                 case _:
@@ -251,6 +275,18 @@ class Held:
         return write
 
 
+def _handler(
+    action: planner.Send | planner.Ask | planner.Bury, effect: saga.Effect
+) -> tuple[calls.Kind, object]:
+    match action:
+        case planner.Ask():
+            return "probe", effect.probe
+        case planner.Bury():
+            return "tombstone", effect.tombstone
+        case _:
+            return "call", action.step.handler_of(action.direction)
+
+
 def _new_attempt(entry: Attempt) -> NewAttempt:
     return NewAttempt(
         entry.step, entry.direction, entry.n, entry.arguments or {}, entry.fingerprint
@@ -292,6 +328,8 @@ def _checkpoint(ops: Operations, write: Write) -> dict[str, Any]:
 def sighted(placed: calls.Placed, kind: str) -> sightings.NewSighting:
     """What a call or a probe brought, as a sighting."""
     name, found = evidence.of(placed.outcome or outcomes.Unknown("deadline"))
+    if placed.asked_at is not None and placed.kind != "call":
+        found["asked_at"] = placed.asked_at.isoformat()
     return sightings.NewSighting(
         placed.job_id, placed.step, placed.direction, placed.call.n, kind, name, found, placed.fence
     )

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from ledger import sql
-from ledger.operations import Attempt, Entry, Receipt, Sighting
+from ledger.operations import Attempt, Entry, Receipt, Resolution, Sighting
 from ledger.outcomes import ReceiptOutcome
 from ledger.saga import Direction
 from ledger.states import JobState
@@ -249,23 +249,31 @@ def read(job_ids: Sequence[UUID]) -> dict[UUID, list[Entry]]:
         journals[job].append(
             Attempt(step, Direction(direction), n, fence, at, bytes(digest), as_json(arguments))
         )
-    for job, step, direction, n, outcome, evidence, at in sql.fetch(
-        "SELECT job_id, step, direction, n, outcome, evidence, at FROM ledger_receipt"
+    for job, step, direction, n, outcome, evidence, at, fence in sql.fetch(
+        "SELECT job_id, step, direction, n, outcome, evidence, at, fence FROM ledger_receipt"
         " WHERE job_id = ANY(%s::uuid[]) ORDER BY id",
         ids,
     ):
+        found = as_json(evidence) or {}
         journals[job].append(
-            Receipt(
-                step, Direction(direction), n, ReceiptOutcome(outcome), as_json(evidence) or {}, at
-            )
+            Receipt(step, Direction(direction), n, ReceiptOutcome(outcome), found, at, fence)
         )
-    for job, step, direction, n, kind, outcome, evidence, at in sql.fetch(
-        "SELECT job_id, step, direction, n, kind, outcome, evidence, at FROM ledger_sighting"
+    for job, step, direction, n, kind, outcome, evidence, at, fence in sql.fetch(
+        "SELECT job_id, step, direction, n, kind, outcome, evidence, at, fence FROM ledger_sighting"
+        " WHERE job_id = ANY(%s::uuid[]) ORDER BY id",
+        ids,
+    ):
+        found = as_json(evidence) or {}
+        journals[job].append(
+            Sighting(step, Direction(direction), n, kind, outcome, found, at, fence)
+        )
+    for job, step, direction, act, by, evidence, at in sql.fetch(
+        "SELECT job_id, step, direction, act, decided_by, evidence, at FROM ledger_resolution"
         " WHERE job_id = ANY(%s::uuid[]) ORDER BY id",
         ids,
     ):
         journals[job].append(
-            Sighting(step, Direction(direction), n, kind, outcome, as_json(evidence) or {}, at)
+            Resolution(step, Direction(direction), act, by, as_json(evidence) or {}, at)
         )
     return journals
 

@@ -28,6 +28,12 @@ def _new_owner() -> None:
 os.register_at_fork(after_in_child=_new_owner)
 
 
+def become(owner_id: UUID) -> None:
+    """Act as this owner from now on: for a simulation, whose drivers share one process."""
+    global _owner  # noqa: PLW0603
+    _owner = owner_id
+
+
 def owner() -> UUID:
     """The random id of this very process: never a host name or a pid, which the next process may get again."""
     return _owner
@@ -93,7 +99,8 @@ open AS (
         jsonb_build_object('how', %(how)s::text, 'lease_until', lost.lease_until::text), a.fence, ledger_now()
     FROM lost JOIN ledger_attempt a ON a.job_id = lost.id AND a.fence = lost.fence
     WHERE NOT EXISTS (SELECT 1 FROM ledger_receipt r
-        WHERE r.job_id = a.job_id AND r.step = a.step AND r.direction = a.direction AND r.n = a.n))
+        WHERE r.job_id = a.job_id AND r.step = a.step AND r.direction = a.direction AND r.n = a.n
+            AND NOT r.evidence ? 'abandoned'))
 UPDATE ledger_job j SET acting_fence = j.fence, fence = j.fence + 1, owner = NULL, lease_until = NULL,
     leases_lost = j.leases_lost + 1,
     state = CASE WHEN j.direction = 'backward' AND j.lane = 'forward' THEN 'waiting' ELSE 'queued' END,

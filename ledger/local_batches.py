@@ -5,7 +5,6 @@ kind and key by key, under a lock timeout of a tenth of the lease; then each han
 raises is rolled back and is `not_sent`. A lock timeout or a deadlock halves the batch and repeats: it never fails a step.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,7 +13,7 @@ import psycopg
 from django.conf import settings
 from django.db import Error, transaction
 
-from ledger import crashpoints, journal, outcomes, planner, sql, telemetry
+from ledger import clock, crashpoints, journal, outcomes, planner, sql, telemetry
 from ledger.holding import Held
 from ledger.journal import Write, Written
 
@@ -41,7 +40,7 @@ def run(ready: Sequence[Held], deadline: float, *, leaving: bool) -> list[Settle
     """Run the LOCAL steps that these jobs are at. What could not run before the deadline is left for the next turn."""
     settled: list[Settled] = []
     todo = [_Batch(ready[i : i + BATCH]) for i in range(0, len(ready), BATCH)]
-    while todo and time.monotonic() < deadline:
+    while todo and clock.monotonic() < deadline:
         batch = todo.pop(0)
         try:
             settled += batch.commit(leaving=leaving)

@@ -30,17 +30,26 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
+    """What became of an attempt. An `unknown` one whose thread was given up says so: `abandoned` in its evidence."""
+
     step: str
     direction: Direction
     n: int
     outcome: ReceiptOutcome
     evidence: Mapping[str, Any]
     at: datetime
+    fence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """Evidence from someone without authority: kind `probe`, `late` (an answer after its deadline) or `sender_lost`."""
+    """Evidence from someone without authority.
+
+    probe        a provider's answer to a question
+    tombstone    its answer to being told to refuse the id: `refused` when it will
+    late         what a sender brought after it had been given up, or had lost its job
+    sender_lost  a reclaim's word on an open attempt: `how` its owner was lost, `lease_until` its lease's end
+    """
 
     step: str
     direction: Direction
@@ -49,20 +58,58 @@ class Sighting:
     outcome: str
     evidence: Mapping[str, Any]
     at: datetime
+    fence: int | None = None
 
 
-Entry = Attempt | Receipt | Sighting
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """A person's act. On the job as a whole (take, note, close, compensate) `step` is empty."""
+
+    step: str
+    direction: Direction
+    act: str
+    by: str
+    evidence: Mapping[str, Any]
+    at: datetime
+
+
+Entry = Attempt | Receipt | Sighting | Resolution
 Key = tuple[str, Direction]
+
+
+RULED = {"done": ReceiptOutcome.CONFIRMED, "not-done": ReceiptOutcome.REFUSED}
+FRESH_ATTEMPTS = frozenset({"retry"})
+FRESH_QUESTIONS = frozenset({"retry", "ask"})
 
 
 @dataclass(slots=True)
 class Operation:
-    """All that the journal says about one direction of one step."""
+    """All that the journal says about one direction of one step.
+
+    `final` is the receipt that settles it, or one made of a person's ruling, which outweighs what came before it.
+    """
 
     attempts: list[Attempt] = field(default_factory=list)
     receipts: dict[int, Receipt] = field(default_factory=dict)
     sightings: list[Sighting] = field(default_factory=list)
+    resolutions: list[Resolution] = field(default_factory=list)
     final: Receipt | None = None
+
+    def take(self, entry: Entry) -> None:
+        """One more row, in the order of its table; attempts and receipts come before a person's acts."""
+        match entry:
+            case Attempt():
+                self.attempts.append(entry)
+            case Receipt():
+                self.receipts[entry.n] = entry
+                if entry.outcome in FINAL_OUTCOMES and self.final is None:
+                    self.final = entry
+            case Sighting():
+                self.sightings.append(entry)
+            case Resolution():
+                self.resolutions.append(entry)
+                if entry.act in RULED:
+                    self.final = _ruling(entry, self)
 
     def is_confirmed(self) -> bool:
         return self.final is not None and self.final.outcome is ReceiptOutcome.CONFIRMED
@@ -80,8 +127,11 @@ class Operation:
         return bool(self.attempts) and self.final is None and not self.doubtful()
 
     def budget_used(self) -> int:
-        """Attempts that count: unknown, without a receipt, or failed to connect; not throttled ones or those released."""
-        return sum(1 for a in self.attempts if self._counts(a))
+        """Attempts that count: unknown, without a receipt, or failed to connect; not throttled ones or those released.
+        A person's retry gives a fresh budget.
+        """
+        since = self.resolved_at(FRESH_ATTEMPTS)
+        return sum(1 for a in self.attempts if self._counts(a) and (since is None or a.at > since))
 
     def last(self) -> Attempt:
         return self.attempts[-1]
@@ -89,22 +139,87 @@ class Operation:
     def last_receipt(self) -> Receipt | None:
         return self.receipts.get(self.last().n)
 
-    def probes_since_last_attempt(self) -> list[Sighting]:
-        return [s for s in self.sightings if s.kind == "probe" and s.at >= self.last().at]
+    def answers(self, kind: str) -> list[Sighting]:
+        """Probes, or tombstones, since the last attempt and since a person last asked."""
+        asked = self.resolved_at(FRESH_QUESTIONS)
+        since = max(self.last().at, asked) if asked is not None else self.last().at
+        return [s for s in self.sightings if s.kind == kind and s.at >= since]
 
     def deciding_sighting(self) -> Sighting | None:
-        """Evidence, from a probe or a late answer, that settles the operation."""
+        """Evidence that settles the operation."""
         if self.final is not None:
             return None
         return next((s for s in self.sightings if s.outcome in FINAL_OUTCOMES), None)
+
+    def contradiction(self) -> Sighting | None:
+        """Evidence against the final outcome that no person has ruled on since: another outcome, or another effect."""
+        if self.final is None:
+            return None
+        since = self.resolved_at(frozenset(RULED))
+        return next(
+            (s for s in self.sightings if (since is None or s.at > since) and self._against(s)),
+            None,
+        )
+
+    def resolved_at(self, acts: frozenset[str]) -> datetime | None:
+        """When a person last did one of these."""
+        return max((r.at for r in self.resolutions if r.act in acts), default=None)
 
     def done(self) -> Done:
         assert self.final is not None, "only a settled operation has results"
         evidence = self.final.evidence
         return Done(ref=evidence.get("ref", ""), data=evidence.get("data", {}))
 
-    def _outcome(self, attempt: Attempt) -> ReceiptOutcome | None:
+    def last_possible_send(self, call_seconds: float) -> tuple[datetime | None, bool]:
+        """(when the last doubtful attempt can have been sent, whether every sender has returned or is dead).
+
+        Never the time of an attempt's commit: its sender may have slept since. None: nothing tells.
+        """
+        senders = [self._sender(a, timedelta(seconds=call_seconds)) for a in self.doubtful()]
+        times = [at for at, _ in senders]
+        latest = None if None in times else max((at for at in times if at), default=None)
+        return latest, all(is_done for _, is_done in senders)
+
+    def _sender(self, attempt: Attempt, call: timedelta) -> tuple[datetime | None, bool]:
         receipt = self.receipts.get(attempt.n)
+        is_abandoned = receipt is not None and bool(receipt.evidence.get("abandoned"))
+        if receipt is not None and not is_abandoned and receipt.fence in (None, attempt.fence):
+            return receipt.at, True
+        words = [s for s in self.sightings if s.n == attempt.n and s.fence in (None, attempt.fence)]
+        for s in words:
+            if s.kind == "late" or (
+                s.kind == "sender_lost" and s.evidence.get("how") == "owner_dead"
+            ):
+                return s.at, True
+        ends = [_lease_end(s) for s in words if s.kind == "sender_lost"]
+        if receipt is not None:
+            ends.append(receipt.at)
+        known = [end for end in ends if end is not None]
+        return (max(known) + call if known else None), False
+
+    def _against(self, seen: Sighting) -> bool:
+        assert self.final is not None, "only a final outcome can be contradicted"
+        if seen.outcome not in FINAL_OUTCOMES:
+            return False
+        if seen.outcome != self.final.outcome:
+            return True
+        refs = (seen.evidence.get("ref", ""), self.final.evidence.get("ref", ""))
+        return seen.outcome == ReceiptOutcome.CONFIRMED and all(refs) and refs[0] != refs[1]
+
+    def _outcome(self, attempt: Attempt) -> ReceiptOutcome | None:
+        """As its receipt says; or its sender, where that came too late for a receipt."""
+        receipt = self.receipts.get(attempt.n)
+        if receipt is not None and receipt.outcome is not ReceiptOutcome.UNKNOWN:
+            return receipt.outcome
+        unsent = (ReceiptOutcome.NOT_SENT, ReceiptOutcome.THROTTLED)
+        for s in self.sightings:
+            if (
+                s.kind == "late"
+                and s.n == attempt.n
+                and s.fence == attempt.fence
+                and s.outcome in unsent
+            ):
+                return ReceiptOutcome(s.outcome)
         return receipt.outcome if receipt else None
 
     def _counts(self, attempt: Attempt) -> bool:
@@ -114,21 +229,26 @@ class Operation:
         return receipt.outcome is ReceiptOutcome.NOT_SENT and not receipt.evidence.get("released")
 
 
+def _lease_end(lost: Sighting) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(lost.evidence.get("lease_until")))
+    except ValueError:
+        return None
+
+
 def fold(entries: Iterable[Entry]) -> dict[Key, Operation]:
-    """The operations of a journal, in order of first appearance."""
+    """The operations of a journal, in order of first appearance. Acts on the job as a whole belong to none."""
     operations: dict[Key, Operation] = {}
     for entry in entries:
-        operation = operations.setdefault((entry.step, entry.direction), Operation())
-        match entry:
-            case Attempt():
-                operation.attempts.append(entry)
-            case Receipt():
-                operation.receipts[entry.n] = entry
-                if entry.outcome in FINAL_OUTCOMES and operation.final is None:
-                    operation.final = entry
-            case Sighting():
-                operation.sightings.append(entry)
+        if entry.step:
+            operations.setdefault((entry.step, entry.direction), Operation()).take(entry)
     return operations
+
+
+def _ruling(entry: Resolution, operation: Operation) -> Receipt:
+    n = operation.attempts[-1].n if operation.attempts else 0
+    evidence = {**entry.evidence, "resolved_by": entry.by}
+    return Receipt(entry.step, entry.direction, n, RULED[entry.act], evidence, entry.at)
 
 
 def confirmed_forward(operations: Mapping[Key, Operation]) -> dict[str, Done]:

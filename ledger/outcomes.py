@@ -89,11 +89,14 @@ class NotSent(Exception):
 
 
 class Throttled(Exception):
-    """The provider asked for patience (429 and its like): it did not happen. `after` counts from now."""
+    """Patience is asked for (a provider's 429 and its like): it did not happen. `after` counts from now; `data` says why."""
 
-    def __init__(self, after: timedelta, reason: str = "throttled") -> None:
+    def __init__(
+        self, after: timedelta, reason: str = "throttled", data: Json | None = None
+    ) -> None:
         self.after = after
         self.reason = reason
+        self.data: Json = data or {}
         super().__init__(f"{reason}, again after {after.total_seconds():g} s")
 
 

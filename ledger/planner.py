@@ -5,23 +5,24 @@ nobody saw is settled by evidence, sent again under its own id while the provide
 job parks when only blocked operations are left.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ledger import canonical, operations, saga
+from ledger import canonical, doubt, operations, patience, saga
+from ledger.doubt import Verdict
 from ledger.operations import Entry, Key, Operation
 from ledger.outcomes import OperationConflict, ReceiptOutcome
 from ledger.saga import Direction
 from ledger.states import JobState, Lane, ParkedReason
 
-DUE_SLACK = timedelta(
-    milliseconds=50
-)  # a due time this near is now: the promise of a wait is not broken by it
-KEY_LIFETIME_MARGIN = 0.9  # of the provider's stated lifetime we use this much
+WITNESSES = {
+    "probe": "the provider, asked,",
+    "tombstone": "the provider, told to refuse it,",
+    "late": "its late answer",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +33,6 @@ class Job:
     input: Any
     direction: Direction
     lane: str
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """Backoff of repeated attempts: doubling from `base` to `cap`, jittered by half."""
-
-    base: timedelta = timedelta(seconds=0.5)
-    cap: timedelta = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +54,16 @@ class RunLocal(Send):
 @dataclass(frozen=True, slots=True)
 class Ask:
     """Probe the provider about an operation in doubt. No attempt is written."""
+
+    step: saga.Step
+    direction: Direction
+    n: int
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """Tell the provider to refuse this operation id from now on: the job no longer wants it. No attempt is written."""
 
     step: saga.Step
     direction: Direction
@@ -106,7 +109,7 @@ class Park:
     detail: str = ""
 
 
-Action = Send | RunLocal | Ask | Record | TurnBack | Wait | Finish | Park
+Action = Send | RunLocal | Ask | Bury | Record | TurnBack | Wait | Finish | Park
 
 
 def next_action(
@@ -114,14 +117,18 @@ def next_action(
     job: Job,
     entries: Sequence[Entry],
     now: datetime,
-    policy: Policy = Policy(),
+    policy: patience.Policy,
 ) -> Action:
     """The one next action of a job that nobody is calling for at the moment."""
     return decide(definition, job, operations.fold(entries), now, policy)
 
 
 def decide(
-    definition: saga.Saga, job: Job, ops: Mapping[Key, Operation], now: datetime, policy: Policy
+    definition: saga.Saga,
+    job: Job,
+    ops: Mapping[Key, Operation],
+    now: datetime,
+    policy: patience.Policy,
 ) -> Action:
     """The same, of a journal that is folded already."""
     unknown = [step for step, _ in ops if definition.step(step) is None]
@@ -131,7 +138,7 @@ def decide(
         )
     context = _Context(definition, job, ops, now, policy)
     if job.direction is Direction.FORWARD:
-        return _forward(context)
+        return _contradicted(context) or _forward(context)
     if job.lane == Lane.FORWARD and _has_undo_work(ops):
         return Wait(timedelta(), Lane.COMPENSATION)
     return _backward(context)
@@ -157,13 +164,18 @@ class _Context:
     job: Job
     ops: Mapping[Key, Operation]
     now: datetime
-    policy: Policy
+    policy: patience.Policy
+
+    def is_past_pivot(self, step: saga.Step) -> bool:
+        pivot = self.definition.pivot_index()
+        return pivot is not None and self.definition.steps.index(step) > pivot
 
     def operation_id(self, step: saga.Step, direction: Direction) -> str:
         return saga.operation_id(self.job.id, step.name, direction)
 
 
 def _forward(ctx: _Context) -> Action:
+    """Step by step. Nobody is turned back past the pivot: its refusal is proved before the job turns."""
     for index, step in enumerate(ctx.definition.steps):
         operation = ctx.ops.get((step.name, Direction.FORWARD))
         if operation is not None and operation.is_confirmed():
@@ -184,35 +196,69 @@ def _after_pivot(ctx: _Context, index: int, step: saga.Step, reason: ParkedReaso
     return Park(reason, ctx.operation_id(step, Direction.FORWARD))
 
 
+def _contradicted(ctx: _Context) -> Action | None:
+    """Evidence against what was settled: a person has to say what is true. What they asked for is asked first."""
+    for (name, direction), operation in ctx.ops.items():
+        if (action := _contradiction(ctx, name, direction, operation)) is not None:
+            return action
+    return None
+
+
+def _contradiction(
+    ctx: _Context, name: str, direction: Direction, operation: Operation
+) -> Action | None:
+    seen = operation.contradiction()
+    if seen is None:
+        return None
+    assert operation.final is not None, "only what is settled can be contradicted"
+    step = ctx.definition.step(name)
+    assert step is not None, "steps that the saga lacks are refused before"
+    effect, wants = step.effect_of(direction), operation.resolved_at(frozenset({"ask"}))
+    is_asked = wants is not None and not operation.answers("probe") and operation.attempts
+    if is_asked and isinstance(effect, saga.Effect) and effect.probe is not None:
+        return _asking(Ask, step, direction, operation)
+    detail = f"settled as {operation.final.outcome}, but {WITNESSES.get(seen.kind, seen.kind)} says {seen.outcome}"
+    return Park(ParkedReason.CONTRADICTION, ctx.operation_id(step, direction), detail)
+
+
 def _backward(ctx: _Context) -> Action:
     """Undo in reverse. A forward operation in doubt holds up earlier undos; a blocked undo does not."""
     blocked: Park | None = None
     for step in reversed(ctx.definition.steps):
-        forward = ctx.ops.get((step.name, Direction.FORWARD))
-        if forward is None or forward.is_refused() or forward.is_proved_unsent():
-            continue
-        if not forward.is_confirmed():
-            action = _drive(ctx, step, Direction.FORWARD, forward)
-            if not isinstance(action, Park):
-                return action
+        action, holds_up = _going_back(ctx, step)
+        if isinstance(action, Park):
             blocked = blocked or action
-            break
-        undo = _undo(ctx, step)
-        if isinstance(undo, Park):
-            blocked = blocked or undo
-        elif undo is not None:
-            return undo
+            if holds_up:
+                break
+        elif action is not None:
+            return action
     if blocked is not None:
         return blocked
     undone = any(d is Direction.FORWARD and op.is_confirmed() for (_, d), op in ctx.ops.items())
     return Finish(JobState.COMPENSATED if undone else JobState.REFUSED)
 
 
+def _going_back(ctx: _Context, step: saga.Step) -> tuple[Action | None, bool]:
+    """(what this step needs before the job can end, whether earlier steps have to wait for it)."""
+    forward = ctx.ops.get((step.name, Direction.FORWARD))
+    if forward is None:
+        return None, False
+    if (against := _contradiction(ctx, step.name, Direction.FORWARD, forward)) is not None:
+        return against, True
+    if forward.is_refused() or forward.is_proved_unsent():
+        return None, False
+    if not forward.is_confirmed():
+        return _drive(ctx, step, Direction.FORWARD, forward), True
+    return _undo(ctx, step), False
+
+
 def _undo(ctx: _Context, step: saga.Step) -> Action | None:
     """The next action of a confirmed step's undo; None when it is undone."""
     operation = ctx.ops.get((step.name, Direction.BACKWARD))
-    if operation is not None and operation.is_confirmed():
-        return None
+    if operation is not None:
+        against = _contradiction(ctx, step.name, Direction.BACKWARD, operation)
+        if against is not None or operation.is_confirmed():
+            return against
     failed = Park(
         ParkedReason.COMPENSATION_FAILED,
         ctx.operation_id(step, Direction.BACKWARD),
@@ -247,9 +293,10 @@ def _drive(
 
 def _again(ctx: _Context, step: saga.Step, direction: Direction, operation: Operation) -> Action:
     """Send once more, same id, same arguments, when its wait is over."""
-    wait = _due_at(ctx, step, direction, operation) - ctx.now
-    if wait > DUE_SLACK:
-        return Wait(wait, ctx.job.lane)
+    operation_id = ctx.operation_id(step, direction)
+    due = patience.send_again_at(ctx.policy, operation_id, operation, ctx.now)
+    if (wait := _wait(ctx, due)) is not None:
+        return wait
     first = operation.attempts[0]
     assert first.arguments is not None, "attempt 1 carries the arguments"
     kind = RunLocal if isinstance(step.effect_of(direction), saga.Local) else Send
@@ -257,79 +304,72 @@ def _again(ctx: _Context, step: saga.Step, direction: Direction, operation: Oper
 
 
 def _in_doubt(ctx: _Context, step: saga.Step, direction: Direction, operation: Operation) -> Action:
-    """Evidence first, then a question, then the same id again while its key lives; otherwise blocked."""
-    effect = step.effect_of(direction)
+    """Evidence first; then whatever gets some (`ledger.doubt`); otherwise blocked."""
     if (seen := operation.deciding_sighting()) is not None:
-        outcome = ReceiptOutcome(seen.outcome)
-        return Record(
-            step.name, direction, seen.n, outcome, {**seen.evidence, "seen_by": seen.kind}
-        )
-    blocked = Park(ParkedReason.UNKNOWN_OUTCOME, ctx.operation_id(step, direction))
+        found = {**seen.evidence, "seen_by": seen.kind}
+        return Record(step.name, direction, seen.n, ReceiptOutcome(seen.outcome), found)
+    operation_id, effect = ctx.operation_id(step, direction), step.effect_of(direction)
     if isinstance(effect, saga.Local):
-        return blocked
-    if effect.probe is not None and (asking := _ask(ctx, step, direction, operation)) is not None:
-        return asking
-    is_wanted = direction is ctx.job.direction
-    has_budget = operation.budget_used() < step.attempts_of(direction)
-    if is_wanted and has_budget and _key_lives(ctx, effect, operation):
-        return _again(ctx, step, direction, operation)
-    return blocked
+        # Its handler said so, and its rows were rolled back: it is safe to run again, once a person has looked.
+        is_retried = _is_retried(operation)
+        blocked = Park(ParkedReason.UNKNOWN_OUTCOME, operation_id)
+        return _again(ctx, step, direction, operation) if is_retried else blocked
+    known = doubt.weigh(
+        doubt.Asked(operation_id, direction is ctx.job.direction, step.attempts_of(direction)),
+        effect,
+        operation,
+        now=ctx.now,
+        policy=ctx.policy,
+    )
+    decision = doubt.decide(known)
+    if decision.verdict is Verdict.BLOCKED:
+        return Park(ParkedReason.UNKNOWN_OUTCOME, operation_id, decision.why)
+    if decision.verdict not in (Verdict.SPENT, Verdict.NOT_DONE):
+        return _go_on(ctx, decision, step, direction, operation)
+    is_kept = direction is Direction.BACKWARD or ctx.is_past_pivot(step)
+    if decision.verdict is Verdict.SPENT and is_kept:
+        return Park(ParkedReason.EXHAUSTED, operation_id)
+    found = {"reason": "not_landed", "seen_by": "late_probe", **known.proof()}
+    return Record(step.name, direction, operation.last().n, ReceiptOutcome.REFUSED, found)
 
 
-def _ask(
-    ctx: _Context, step: saga.Step, direction: Direction, operation: Operation
-) -> Action | None:
-    """A probe that is still owed since the last attempt; None once one was answered or the budget of asking is spent."""
-    asked = operation.probes_since_last_attempt()
-    if any(s.outcome == "not_landed" for s in asked):
-        return None
-    counted = sum(s.outcome != ReceiptOutcome.THROTTLED for s in asked)  # as with attempts
-    if counted >= step.attempts_of(direction):
-        return None
-    if asked:
-        wait = asked[-1].at + _patience(ctx, step, direction, asked[-1], counted) - ctx.now
-        if wait > DUE_SLACK:
-            return Wait(wait, ctx.job.lane)
-    first = operation.attempts[0]
-    return Ask(step, direction, operation.last().n, first.arguments or {})
+def _is_retried(operation: Operation) -> bool:
+    """A person asked for another attempt since the last one."""
+    asked = operation.resolved_at(operations.FRESH_ATTEMPTS)
+    return asked is not None and asked > operation.last().at
 
 
-def _key_lives(ctx: _Context, effect: saga.Effect, operation: Operation) -> bool:
-    """The lifetime counts from the first attempt that was not proved unsent."""
-    if effect.key_lifetime is None:
-        return False
-    return ctx.now < operation.doubtful()[0].at + effect.key_lifetime * KEY_LIFETIME_MARGIN
-
-
-def _due_at(ctx: _Context, step: saga.Step, direction: Direction, operation: Operation) -> datetime:
-    receipt = operation.last_receipt()
-    if receipt is None:  # its sender died: the reclaim has waited already
-        return ctx.now
-    if receipt.evidence.get("released"):
-        return ctx.now
-    return receipt.at + _patience(ctx, step, direction, receipt, operation.budget_used())
-
-
-def _patience(
+def _go_on(
     ctx: _Context,
+    decision: doubt.Decision,
     step: saga.Step,
     direction: Direction,
-    answer: operations.Receipt | operations.Sighting,
-    failures: int,
-) -> timedelta:
-    """What the provider asked for, where it did (never nothing: no budget ends it); our own backoff otherwise."""
-    if answer.outcome == ReceiptOutcome.THROTTLED:
-        return max(operations.throttled_after(answer), ctx.policy.base)
-    return _backoff(ctx, step, direction, failures)
+    operation: Operation,
+) -> Action:
+    if (wait := _wait(ctx, decision.at)) is not None:
+        return wait
+    match decision.verdict:
+        case Verdict.ASK:
+            return _asking(Ask, step, direction, operation)
+        case Verdict.BURY:
+            return _asking(Bury, step, direction, operation)
+        case Verdict.RESEND:
+            return _again(ctx, step, direction, operation)
+        case _:  # the end of a wait, to the slack of due times
+            return Wait(patience.DUE_SLACK, ctx.job.lane)
 
 
-def _backoff(ctx: _Context, step: saga.Step, direction: Direction, failures: int) -> timedelta:
-    """Base x 2^(failures-1), at most cap, times 0.5..1 drawn from the operation id: spread, and the same on every look."""
-    doublings: int = min(max(failures, 1) - 1, 20)
-    full = min(ctx.policy.cap, ctx.policy.base * (1 << doublings))
-    seed = f"{ctx.operation_id(step, direction)}:{failures}".encode()
-    draw = int.from_bytes(hashlib.sha256(seed).digest()[:4], "big") / 2**32
-    return full * (0.5 + draw / 2)
+def _asking(
+    kind: type[Ask] | type[Bury], step: saga.Step, direction: Direction, operation: Operation
+) -> Ask | Bury:
+    return kind(step, direction, operation.last().n, operation.attempts[0].arguments or {})
+
+
+def _wait(ctx: _Context, until: datetime | None) -> Wait | None:
+    """The rest of a wait; None when it is over."""
+    if until is None or until - ctx.now <= patience.DUE_SLACK:
+        return None
+    return Wait(until - ctx.now, ctx.job.lane)
 
 
 def _arguments(

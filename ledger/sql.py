@@ -7,8 +7,6 @@ row         22, 23, 42, 54, P0 or text that cannot be encoded: some row can neve
 Nothing here waits without a limit: `persist` repeats until its deadline and then raises what it last saw.
 """
 
-import threading
-import time
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Any
@@ -16,7 +14,7 @@ from typing import Any
 import psycopg
 from django.db import Error, InterfaceError, OperationalError, connection
 
-from ledger import telemetry
+from ledger import clock, telemetry
 
 REPEAT = ("40", "55P03", "57014")
 RECONNECT = ("08", "57P01", "57P02", "57P03", "53300", "25006")
@@ -78,7 +76,7 @@ def persist[T](write: Callable[[], T], deadline: float) -> T:
             asked = trouble(error)
             if (
                 asked not in (Trouble.REPEAT, Trouble.RECONNECT)
-                or time.monotonic() + pause > deadline
+                or clock.monotonic() + pause > deadline
             ):
                 raise
             telemetry.emit(
@@ -86,7 +84,7 @@ def persist[T](write: Callable[[], T], deadline: float) -> T:
             )
         if asked is Trouble.RECONNECT:
             replace_connection()
-        threading.Event().wait(pause)
+        clock.pause(pause)
         pause = min(pause * 2, PAUSE_SECONDS_MAX)
 
 

@@ -48,12 +48,23 @@ def receipts(job_id: UUID) -> list[tuple[str, str, str]]:
     return [(r.step, r.direction, r.outcome) for r in rows]
 
 
-def age_receipts(job_id: UUID) -> None:
-    """Move a job's receipts an hour back. The journal refuses an UPDATE, so as its owner and as a replica."""
+AGE = """
+SET ROLE none;
+SET session_replication_role = replica;
+UPDATE ledger_attempt SET at = at - interval '1 hour' WHERE job_id = '{job}';
+UPDATE ledger_receipt SET at = at - interval '1 hour' WHERE job_id = '{job}';
+UPDATE ledger_resolution SET at = at - interval '1 hour' WHERE job_id = '{job}';
+UPDATE ledger_sighting SET at = at - interval '1 hour' WHERE job_id = '{job}';
+UPDATE ledger_sighting SET evidence = jsonb_set(evidence, ARRAY[name],
+    to_jsonb(((evidence ->> name)::timestamptz - interval '1 hour')::text))
+FROM unnest(ARRAY['asked_at', 'lease_until']) AS name WHERE job_id = '{job}' AND evidence ? name;
+"""
+
+
+def age_journal(job_id: UUID) -> None:
+    """Move a job's journal an hour back, and what its evidence says of times. The journal refuses an UPDATE, so as its
+    owner and as a replica.
+    """
     with connection.cursor() as cursor:
-        cursor.execute("SET ROLE none")
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute(
-            "UPDATE ledger_receipt SET at = at - interval '1 hour' WHERE job_id = %s", [job_id]
-        )
+        cursor.execute(AGE.format(job=job_id))
     connection.close()

@@ -4,7 +4,8 @@
     history("room+ payment?", 60)    the last entry was 60 s ago
 
 A step's name is followed by what became of its attempts, in order: `+` confirmed, `-` refused, `?` unknown, `.` not sent,
-`r` released unsent, `t` throttled for 30 s, `!` no receipt (its sender died). `~room+` is an attempt of room's undo.
+`r` released unsent, `t` throttled for 30 s, `a` unknown with its thread given up, `!` no receipt (its sender died).
+`~room+` is an attempt of room's undo.
 """
 
 from collections.abc import Mapping
@@ -13,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ledger import canonical, planner, saga
-from ledger.operations import Attempt, Entry, Receipt, Sighting
+from ledger import canonical, patience, planner, saga
+from ledger.operations import Attempt, Entry, Receipt, Resolution, Sighting
 from ledger.outcomes import ReceiptOutcome
 from ledger.saga import Direction
 from tests import sagas
@@ -29,10 +30,11 @@ OUTCOMES: dict[str, tuple[ReceiptOutcome, dict[str, Any]]] = {
     "-": (ReceiptOutcome.REFUSED, {"reason": "no"}),
     "?": (ReceiptOutcome.UNKNOWN, {"reason": "timeout"}),
     ".": (ReceiptOutcome.NOT_SENT, {"reason": "connection_refused", "released": False}),
+    "a": (ReceiptOutcome.UNKNOWN, {"reason": "deadline", "abandoned": True}),
     "r": (ReceiptOutcome.NOT_SENT, {"reason": "released", "released": True}),
     "t": (ReceiptOutcome.THROTTLED, {"after_seconds": "30"}),
 }
-POLICY = planner.Policy(timedelta(seconds=2), timedelta(seconds=60))
+POLICY = patience.Policy(timedelta(seconds=2), timedelta(seconds=60))
 
 
 def history(text: str, ago: float = 3600.0) -> list[Entry]:
@@ -62,11 +64,21 @@ def attempt(
 
 
 def seen(
-    step: str, kind: str, outcome: str, ago: float = 0.0, direction: Direction = FORWARD
+    step: str,
+    kind: str,
+    outcome: str,
+    ago: float = 0.0,
+    direction: Direction = FORWARD,
+    **evidence: Any,
 ) -> Sighting:
-    return Sighting(
-        step, direction, 1, kind, outcome, {"ref": "seen"}, NOW - timedelta(seconds=ago)
-    )
+    found = {"ref": "ref", **evidence}
+    return Sighting(step, direction, 1, kind, outcome, found, NOW - timedelta(seconds=ago), 1)
+
+
+def resolved(
+    step: str, act: str, ago: float = 0.0, direction: Direction = FORWARD, **evidence: Any
+) -> Resolution:
+    return Resolution(step, direction, act, "someone", evidence, NOW - timedelta(seconds=ago))
 
 
 def definition(step: str = "payment", **options: Any) -> saga.Saga:
@@ -103,8 +115,9 @@ def told(action: planner.Action) -> tuple[Any, ...]:
         case planner.Send():
             verb = "local" if isinstance(action, planner.RunLocal) else "send"
             return (verb, action.step.name, str(action.direction), action.n)
-        case planner.Ask(step, direction, n, _):
-            return ("ask", step.name, str(direction), n)
+        case planner.Ask(step, direction, n, _) | planner.Bury(step, direction, n, _):
+            verb = "ask" if isinstance(action, planner.Ask) else "bury"
+            return (verb, step.name, str(direction), n)
         case planner.Record(name, direction, _, outcome, _):
             return ("record", name, str(direction), str(outcome))
         case _:

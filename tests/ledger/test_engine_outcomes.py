@@ -102,7 +102,7 @@ def test_throttled_sets_the_due_time_and_uses_no_budget() -> None:
             drives.drive_all()
             assert drives.state(job) == "waiting"
             drives.make_due(job)
-            drives.age_receipts(job)
+            drives.age_journal(job)
         drives.drive_all()
     assert drives.state(job) == "confirmed"
 

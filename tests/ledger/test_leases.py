@@ -202,7 +202,7 @@ def test_no_clock_of_ours_is_ever_sent_to_the_database(sent: list[Any]) -> None:
         one = factories.submit(trip)
         drives.drive_all()
         drives.make_due(one)
-        drives.age_receipts(one)
+        drives.age_journal(one)
         drives.drive_all()
     sweeps.reclaim()
     sweeps.promote()

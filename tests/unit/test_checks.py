@@ -1,6 +1,7 @@
 """Definition mistakes and periods out of order are found by `manage.py check`, each by its own error; good ones by none."""
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -57,6 +58,9 @@ def test_a_good_definition_has_no_error(definition: Saga) -> None:
         (with_step(effect=histories.effect(key_lifetime=None)), "E008"),
         (with_step(undo_effect=histories.effect(key_lifetime=None)), "E008"),
         (with_step(effect=histories.effect(call_seconds=3600.0)), "E009"),
+        (with_step(effect=histories.effect(resend_to_learn=True, probe=print)), "E013"),
+        (with_step(effect=histories.effect(late_probe_suffices=True)), "E014"),
+        (with_step(effect=histories.effect(key_lifetime=timedelta(seconds=30))), "E015"),
         (with_step(rows=ROWS), "E010"),
         (with_steps(step("room:forward")), "E011"),
         (with_steps(step("")), "E011"),

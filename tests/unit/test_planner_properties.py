@@ -13,11 +13,11 @@ from ledger import operations, planner, saga
 from ledger.operations import Attempt, Entry, Receipt, Sighting
 from ledger.outcomes import FINAL_OUTCOMES, ReceiptOutcome
 from ledger.saga import Direction
-from ledger.states import JobState
+from ledger.states import JobState, ParkedReason
 from tests import histories, sagas
 
 ACTIONS_MAX = 600
-SIGNS = "+-?.rt!"
+SIGNS = "+-?.rt!xa"  # x: its sender was lost by lease; a: its thread was given up
 FORWARD, BACKWARD = Direction.FORWARD, Direction.BACKWARD
 
 
@@ -61,7 +61,12 @@ class Life:
                 self.send(action)
             case planner.Ask(step, direction, n, _):
                 self.ask(step.name, direction, n)
+            case planner.Bury(step, direction, n, _):
+                assert direction is FORWARD, "an undo is wanted: nobody buries it"
+                assert self.direction is BACKWARD, "buried while it was wanted"
+                self.bury(step.name, direction, n)
             case planner.Record(step, direction, n, outcome, evidence):
+                check_record(self, action)
                 self.entries.append(Receipt(step, direction, n, outcome, evidence, self.now))
             case planner.TurnBack():
                 assert not self.pivot_sent(None), "turned past the point of no return"
@@ -78,21 +83,28 @@ class Life:
         first = action.arguments if n == 1 else None
         self.entries.append(Attempt(step, direction, n, 1, self.now, action.fingerprint, first))
         sign = self.signs.pop() if self.signs else "+"
-        if isinstance(action, planner.RunLocal) and sign in "?!":
+        if isinstance(action, planner.RunLocal) and sign in "?!xa":
             sign = "."  # a local step is rolled back or committed, never in doubt
-        if sign == "!":
+        if sign in "!x":
+            how = "owner_dead" if sign == "!" else "lease_expired"
+            found = {"how": how, "lease_until": self.now.isoformat()}
             self.entries.append(
-                Sighting(step, direction, n, "sender_lost", "unknown", {}, self.now)
+                Sighting(step, direction, n, "sender_lost", "unknown", found, self.now, 1)
             )
             return
         outcome, evidence = histories.OUTCOMES[sign]
-        self.entries.append(Receipt(step, direction, n, outcome, evidence, self.now))
+        self.entries.append(Receipt(step, direction, n, outcome, evidence, self.now, 1))
 
     def ask(self, step: str, direction: Direction, n: int) -> None:
         answer = self.answers.pop() if self.answers else "not_landed"
-        self.entries.append(
-            Sighting(step, direction, n, "probe", answer, {"ref": "seen"}, self.now)
-        )
+        found = {"ref": "ref", "asked_at": self.now.isoformat()}
+        self.entries.append(Sighting(step, direction, n, "probe", answer, found, self.now, 1))
+
+    def bury(self, step: str, direction: Direction, n: int) -> None:
+        answer = self.answers.pop() if self.answers else "refused"
+        answer = "unknown" if answer == "not_landed" else answer
+        found = {"ref": "ref"}
+        self.entries.append(Sighting(step, direction, n, "tombstone", answer, found, self.now, 1))
 
 
 def check_send(life: Life, action: planner.Send) -> None:
@@ -105,8 +117,12 @@ def check_send(life: Life, action: planner.Send) -> None:
         check_resend(life, action, operation)
     if action.direction is BACKWARD:
         check_undo(life, action)
-    else:
-        assert life.direction is FORWARD, "a forward call of a job that goes backward"
+    elif life.direction is BACKWARD:
+        effect = action.step.effect_of(FORWARD)
+        assert isinstance(effect, saga.Effect)
+        assert effect.resend_to_learn, "a forward call of a job that goes backward"
+        assert operation is not None
+        assert operation.doubtful(), "sent to learn what is known"
 
 
 def check_resend(life: Life, action: planner.Send, operation: operations.Operation) -> None:
@@ -116,10 +132,45 @@ def check_resend(life: Life, action: planner.Send, operation: operations.Operati
     if operation.doubtful():
         effect = action.step.effect_of(action.direction)
         assert isinstance(effect, saga.Effect)
-        assert effect.key_lifetime is not None, "sent again in doubt without a key"
-        assert life.now < operation.doubtful()[0].at + effect.key_lifetime, (
-            "sent again past the key's life"
+        lifetime = effect.key_lifetime or timedelta()
+        key_lives = life.now < operation.doubtful()[0].at + lifetime
+        assert key_lives or is_proved_not_landed(effect, operation), "sent again without a key"
+
+
+def is_proved_not_landed(effect: saga.Effect, operation: operations.Operation) -> bool:
+    """Told otherwise than the planner does: the last word is a negative probe, and nothing can have been on its way."""
+    negative = [s.at for s in operation.sightings if s.outcome == "not_landed"]
+    is_sender_alive = any(
+        "abandoned" in operation.receipts[a.n].evidence
+        if a.n in operation.receipts
+        else any(
+            s.n == a.n and s.evidence.get("how") == "lease_expired" for s in operation.sightings
         )
+        for a in operation.doubtful()
+    )
+    doubtful = {a.n for a in operation.doubtful()}
+    last = max(
+        [r.at for r in operation.receipts.values() if r.n in doubtful]
+        + [s.at for s in operation.sightings if s.kind == "sender_lost" and s.n in doubtful]
+    )
+    landing = effect.request_lifetime + effect.probe_lag
+    is_late = bool(negative) and max(negative) > last + landing
+    return is_late and (not is_sender_alive or effect.late_probe_suffices)
+
+
+def check_record(life: Life, action: planner.Record) -> None:
+    """Evidence that somebody saw; or a proof that nothing can come any more."""
+    operation = life.ops()[action.step, action.direction]
+    assert operation.final is None, "settled twice"
+    if action.evidence["seen_by"] != "late_probe":
+        assert any(s.outcome == action.outcome for s in operation.sightings)
+        return
+    step = life.definition.step(action.step)
+    assert step is not None
+    effect = step.effect_of(action.direction)
+    assert isinstance(effect, saga.Effect)
+    assert action.outcome is ReceiptOutcome.REFUSED
+    assert is_proved_not_landed(effect, operation)
 
 
 def check_undo(life: Life, action: planner.Send) -> None:
@@ -160,6 +211,9 @@ def check_end(life: Life) -> None:
         step for (step, direction), op in ops.items() if direction is BACKWARD and op.is_confirmed()
     }
     doubtful = any(op.doubtful() for op in ops.values())
+    contradicted = any(op.contradiction() for op in ops.values())
+    if isinstance(life.end, planner.Finish):
+        assert not contradicted
     match life.end:
         case planner.Finish(JobState.CONFIRMED):
             assert confirmed == {step.name for step in life.definition.steps}
@@ -171,7 +225,8 @@ def check_end(life: Life) -> None:
         case planner.Finish(JobState.REFUSED):
             assert not confirmed
             assert not doubtful
-        case planner.Park(_, operation):
+        case planner.Park(reason, operation):
+            assert reason is not ParkedReason.CONTRADICTION or contradicted
             assert operation.startswith(f"{histories.JOB}:"), "parked without a name"
         case _:
             raise AssertionError(f"not an end: {life.end}")
@@ -203,6 +258,10 @@ EFFECTS = [
     histories.effect(key_lifetime=None),
     histories.effect(probe=print),
     histories.effect(probe=print, key_lifetime=None),
+    histories.effect(probe=print, key_lifetime=None, late_probe_suffices=True),
+    histories.effect(probe=print, key_lifetime=timedelta(seconds=3), tombstone=print),
+    histories.effect(key_lifetime=None, tombstone=print),
+    histories.effect(resend_to_learn=True),
 ]
 ANSWERS = ["confirmed", "refused", "not_landed", "unknown", "throttled"]
 
