@@ -32,6 +32,17 @@ class ReservationState(StrEnum):
     EXPIRED = "expired"
 
 
+class WhenHeld(StrEnum):
+    """What a booking does that lacks a room only because of holds, which may still be given up.
+
+    fail  is refused at once
+    wait  asks again until HOLD_WAIT_SECONDS have passed, then is refused
+    """
+
+    FAIL = "fail"
+    WAIT = "wait"
+
+
 class Scope(StrEnum):
     """What an API key may do."""
 
@@ -68,12 +79,21 @@ class RoomType(models.Model):
 
     hotel = models.ForeignKey(Hotel, on_delete=models.PROTECT, related_name="room_types")
     code = models.CharField(max_length=NAME_LENGTH)
+    when_held = models.CharField(
+        max_length=8,
+        choices=[(w.value, w.value) for w in WhenHeld],
+        db_default=WhenHeld.FAIL.value,
+    )
 
     class Meta:
         constraints = [
             models.UniqueConstraint(
                 fields=["hotel", "code"], name="bookings_roomtype_code_is_unique"
-            )
+            ),
+            models.CheckConstraint(
+                condition=Q(when_held__in=[w.value for w in WhenHeld]),
+                name="bookings_roomtype_when_held_is_known",
+            ),
         ]
 
     @override
@@ -172,7 +192,15 @@ class Reservation(models.Model):
                 fields=["expires_at", "id"],
                 condition=Q(state=ReservationState.HELD.value),
                 name="bookings_reservation_due",
-            )
+            ),
+            # Who keeps a night: asked whenever a stay finds no room.
+            models.Index(
+                fields=["room_type", "arrival"],
+                condition=Q(
+                    state__in=[ReservationState.HELD.value, ReservationState.SECURED.value]
+                ),
+                name="bookings_reservation_living",
+            ),
         ]
 
     @override

@@ -1,4 +1,4 @@
-"""The payment step of a trip: capture, its undo, and the question what became of either.
+"""The payment step of a trip: capture, its undo, the question what became of either, and the tombstone of either.
 
 The operation id is the provider's idempotency key for both, so that sending again is never paying
 again; a refund names the capture by the reference in that capture's receipt.
@@ -60,6 +60,10 @@ def find(call: saga.Call) -> outcomes.Sighted:
     return _provider().find(call)
 
 
+def bury(call: saga.Call) -> outcomes.Outcome:
+    return _provider().bury(call)
+
+
 def _provider() -> protocol.Payments:
     return sandbox.SandboxPayments(settings.PAYMENT_URL)
 
@@ -68,6 +72,8 @@ EFFECT = saga.Effect(
     provider="payments",
     key_lifetime=timedelta(seconds=settings.PROVIDER_KEY_LIFETIME_SECONDS),
     probe=find,
+    tombstone=bury,
     request_lifetime=timedelta(seconds=settings.PROVIDER_REQUEST_LIFETIME_SECONDS),
+    probe_lag=timedelta(seconds=settings.PROVIDER_PROBE_LAG_SECONDS),
     call_seconds=settings.PROVIDER_CALL_SECONDS,
 )

@@ -14,11 +14,13 @@ from typing import Any
 from django.conf import settings
 from django.db import Error, IntegrityError, connection, transaction
 
-from bookings import rooms_sql
+from bookings import requests, rooms_sql
 from bookings.models import ReservationState
 from ledger import crashpoints, outcomes, saga, sql, telemetry
 
 BATCH = 100
+HOLD_WAITS = 12  # how often a stay that waits for a hold to end asks again
+HOLDERS_SHOWN = 10
 # A sweep of locked rooms only must end within the task's limit.
 LOCK_MS = 500
 LOCK_ALONE_MS = 50
@@ -81,7 +83,7 @@ class NightsDisagreeError(Exception):
 
 
 def hold(call: saga.Call) -> outcomes.Outcome:
-    """Take one room for each night of the stay until the hold expires; Refused when one night has none.
+    """Take one room for each night of the stay until the hold expires; when a night has none, wait or be refused.
 
     The same operation id again: the reservation it made, whatever has become of it since.
     """
@@ -95,7 +97,20 @@ def hold(call: saga.Call) -> outcomes.Outcome:
         return _confirmed(reservation, call.operation_id)
     if found < stay["nights"]:
         return outcomes.Refused("no_such_night", {"found": found, "nights": stay["nights"]})
-    return outcomes.Refused("no_room", {"free": free, "nights": stay["nights"]})
+    return _without_room(call.n, stay, free)
+
+
+def _without_room(n: int, stay: Mapping[str, Any], free: int) -> outcomes.Outcome:
+    """Wait for a hold to end, where the room type says so, a bounded number of times; else refused. Names the holders."""
+    with connection.cursor() as cursor:
+        bounds = {"longest": requests.NIGHTS_MAX, "most": HOLDERS_SHOWN}
+        cursor.execute(rooms_sql.KEPT_BY, {**stay, **bounds})
+        holders, may_wait = cursor.fetchone()
+    found = {"free": free, "nights": stay["nights"], "holders": holders}
+    if may_wait and n <= HOLD_WAITS and settings.HOLD_WAIT_SECONDS > 0:
+        interval = timedelta(seconds=settings.HOLD_WAIT_SECONDS / HOLD_WAITS)
+        return outcomes.Throttled(interval, "room_held", found)
+    return outcomes.Refused("no_room", found)
 
 
 def release_if_held(call: saga.Call) -> outcomes.Outcome:

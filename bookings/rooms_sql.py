@@ -47,6 +47,30 @@ HOLD = """
     SELECT found, free, coalesce((SELECT id FROM known), (SELECT id FROM made)) FROM verdict
 """
 
+# Who keeps the nights of a stay that have no room left, those first whose hold may end; and whether waiting may help:
+# this kind of room is waited for, and each such night has at least one hold.
+KEPT_BY = """
+    WITH full_night AS (
+        SELECT n.room_type_id, n.night, t.when_held
+        FROM bookings_hotel h
+        JOIN bookings_roomtype t ON t.hotel_id = h.id AND t.code = %(room_type)s
+        JOIN bookings_roomnight n ON n.room_type_id = t.id
+         AND n.night >= %(arrival)s::date AND n.night < %(arrival)s::date + %(nights)s::int
+        WHERE h.code = %(hotel)s AND n.taken >= n.capacity
+    ), kept AS (
+        SELECT f.night, f.when_held, r.holder, r.state
+        FROM full_night f LEFT JOIN bookings_reservation r ON r.room_type_id = f.room_type_id
+         AND r.state IN ('held', 'secured')
+         AND r.arrival > f.night - %(longest)s::int AND r.arrival <= f.night
+         AND r.arrival + r.nights > f.night
+    )
+    SELECT ARRAY(SELECT holder FROM kept WHERE holder IS NOT NULL
+                 GROUP BY holder ORDER BY min(state), holder LIMIT %(most)s),
+           coalesce((SELECT bool_and(may_help) FROM (
+               SELECT bool_or(coalesce(state = 'held' AND when_held = 'wait', false)) AS may_help
+               FROM kept GROUP BY night) AS per_night), false)
+"""
+
 FIND = """
     SELECT id, holder, state, version, nights FROM bookings_reservation
     WHERE holder = %s FOR UPDATE

@@ -48,6 +48,10 @@ def find(call: saga.Call) -> outcomes.Sighted:
     return _provider().find(call)
 
 
+def bury(call: saga.Call) -> outcomes.Outcome:
+    return _provider().bury(call)
+
+
 def _provider() -> protocol.Tickets:
     return sandbox.SandboxTickets(settings.TICKET_URL)
 
@@ -56,6 +60,8 @@ EFFECT = saga.Effect(
     provider="tickets",
     key_lifetime=timedelta(seconds=settings.PROVIDER_KEY_LIFETIME_SECONDS),
     probe=find,
+    tombstone=bury,
     request_lifetime=timedelta(seconds=settings.PROVIDER_REQUEST_LIFETIME_SECONDS),
+    probe_lag=timedelta(seconds=settings.PROVIDER_PROBE_LAG_SECONDS),
     call_seconds=settings.PROVIDER_CALL_SECONDS,
 )

@@ -144,12 +144,15 @@ SAGA_DEADLINE_SECONDS = {
 # --- Bookings --------------------------------------------------------------------------------------------------------
 
 HOLD_SECONDS = env.float("HOLD_SECONDS", 900.0)
+# How long a stay waits, about, for a room that is only held, where the room type says `wait`.
+HOLD_WAIT_SECONDS = env.float("HOLD_WAIT_SECONDS", 60.0)
 PAYMENT_URL = env.str("PAYMENT_URL", "http://127.0.0.1:8090")
 TICKET_URL = env.str("TICKET_URL", "http://127.0.0.1:8090")
 PROVIDER_CONNECT_SECONDS = env.float("PROVIDER_CONNECT_SECONDS", 1.0)
 PROVIDER_CALL_SECONDS = env.float("PROVIDER_CALL_SECONDS", 8.0)
 PROVIDER_KEY_LIFETIME_SECONDS = env.float("PROVIDER_KEY_LIFETIME_SECONDS", 86400.0)
 PROVIDER_REQUEST_LIFETIME_SECONDS = env.float("PROVIDER_REQUEST_LIFETIME_SECONDS", 120.0)
+PROVIDER_PROBE_LAG_SECONDS = env.float("PROVIDER_PROBE_LAG_SECONDS", 5.0)
 
 # --- API -------------------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,9 @@ class Payments(Protocol):
     def find(self, call: saga.Call) -> outcomes.Sighted:
         """Ask about the operation without effect; tells a capture from a refund by its arguments."""
 
+    def bury(self, call: saga.Call) -> outcomes.Outcome:
+        """Have the operation id refused from now on: Refused. It has happened already: Confirmed, as by `find`."""
+
 
 class Tickets(Protocol):
     """Tickets issued, likewise."""
@@ -27,3 +30,5 @@ class Tickets(Protocol):
     def issue(self, call: saga.Call) -> outcomes.Outcome: ...
 
     def find(self, call: saga.Call) -> outcomes.Sighted: ...
+
+    def bury(self, call: saga.Call) -> outcomes.Outcome: ...

@@ -38,7 +38,10 @@ class SandboxPayments:
         return _post(f"{self.url}/v1/refunds", "refund", call)
 
     def find(self, call: saga.Call) -> outcomes.Sighted:
-        return _find(self.url, "refund" if "capture" in call.arguments else "capture", call)
+        return _find(self.url, _money_kind(call), call)
+
+    def bury(self, call: saga.Call) -> outcomes.Outcome:
+        return _bury(self.url, _money_kind(call), call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,13 @@ class SandboxTickets:
 
     def find(self, call: saga.Call) -> outcomes.Sighted:
         return _find(self.url, "ticket", call)
+
+    def bury(self, call: saga.Call) -> outcomes.Outcome:
+        return _bury(self.url, "ticket", call)
+
+
+def _money_kind(call: saga.Call) -> str:
+    return "refund" if "capture" in call.arguments else "capture"
 
 
 def _post(url: str, kind: str, call: saga.Call) -> outcomes.Outcome:
@@ -77,6 +87,23 @@ def _find(url: str, kind: str, call: saga.Call) -> outcomes.Sighted:
     if reading.answer.status == 404 and reading.text("code") == "no_such_operation":
         return outcomes.NotLanded()
     return _sight(reading, kind, call)
+
+
+def _bury(url: str, kind: str, call: saga.Call) -> outcomes.Outcome:
+    """Only "buried" and "already done" say something; every other answer leaves all as it was before we asked."""
+    path = f"{url}/v1/tombstones/{quote(call.operation_id, safe='')}"
+    reading = _ask(http.Request("POST", path, call.timeout_seconds))
+    if not isinstance(reading, answers.Reading):
+        return reading
+    if reading.members.get("operation_id") != call.operation_id:
+        return reading.unknown("other_operation")
+    if reading.is_done and reading.text("status") == "tombstoned":
+        return outcomes.Refused("tombstoned", reading.answer.evidence())
+    effect = reading.members.get("effect")
+    is_done_already = reading.answer.status == 409 and reading.text("code") == "already_done"
+    if is_done_already and isinstance(effect, dict) and reading.text("kind") == kind:
+        return _confirm(reading, effect, kind, call)
+    return reading.unknown("other_answer")
 
 
 def _sight(reading: answers.Reading, kind: str, call: saga.Call) -> outcomes.Sighted:

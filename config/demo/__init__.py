@@ -1,4 +1,4 @@
-"""`manage.py demo`: five scenes and a replay on a whole stack, judged by books that are not ours.
+"""`manage.py demo`: six scenes and a replay on a whole stack, judged by books that are not ours.
 
 Reading order: `stage` (what is set up, and the ways to disturb it), `clients` (the API and the
 sandbox over HTTP), `scenes` and `facts` (what is done, and what must then be true), `replay` (300

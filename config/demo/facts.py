@@ -9,10 +9,10 @@ from typing import Any
 from uuid import UUID
 
 from bookings import hotel_data
-from bookings.models import RoomNight
+from bookings.models import Reservation, RoomNight
 from config.demo import clients, records
 from config.demo.stage import Stage
-from ledger import operations, selectors
+from ledger import operations, saga, selectors
 from ledger.saga import Direction
 
 CAPTURE = "capture_payment"
@@ -38,6 +38,9 @@ class Facts:
 
     def forward(self, step: str) -> operations.Operation:
         return self.journal.get((step, Direction.FORWARD), operations.Operation())
+
+    def backward(self, step: str) -> operations.Operation:
+        return self.journal.get((step, Direction.BACKWARD), operations.Operation())
 
     def problems(self, state: str, effects: list[Effect]) -> list[str]:
         """What is not as in a booking that ended so, with exactly these effects at the provider."""
@@ -73,6 +76,20 @@ def rooms_taken(stay: hotel_data.Stay) -> list[int]:
         night__in=list(stay.dates()),
     )
     return list(nights.order_by("night").values_list("taken", flat=True))
+
+
+def hold_of(booking_id: str) -> str:
+    """The state of the reservation that a booking made."""
+    job_id, _, _ = records.read_job(booking_id)
+    holder = saga.operation_id(job_id, "reserve_room", Direction.FORWARD)
+    return Reservation.objects.get(holder=holder).state
+
+
+def is_stale(undo: operations.Operation) -> bool:
+    """It is settled and changed nothing: what it was to give back had been given up."""
+    return (
+        undo.is_confirmed() and undo.final is not None and undo.final.evidence.get("stale") is True
+    )
 
 
 def expect(found: list[str], *, holds: bool, otherwise: str) -> None:

@@ -6,6 +6,7 @@ are read, so that every row has a counterpart in the provider's books or should 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,10 @@ JOBS = "SELECT job_id FROM bookings_booking WHERE id = ANY(%s::uuid[])"
 TAKEN = """
 SELECT t.code, n.night::text, n.taken FROM bookings_roomnight n JOIN bookings_roomtype t ON t.id = n.room_type_id
 WHERE n.taken > 0
+"""
+LAST_ROOM = """
+SELECT t.code, n.night FROM bookings_roomnight n JOIN bookings_roomtype t ON t.id = n.room_type_id
+WHERE n.capacity - n.taken = 1 AND n.night > ledger_now()::date ORDER BY n.night DESC, t.code LIMIT 1
 """
 CONFIRMED_NIGHTS = """
 SELECT t.code, (b.arrival + day)::text, count(*) FROM bookings_booking b
@@ -63,6 +68,12 @@ def read_bookings(booking_ids: Sequence[str]) -> list[books.Booked]:
 
 def read_taken() -> books.Nights:
     return Counter({(code, night): taken for code, night, taken in sql.fetch(TAKEN)})
+
+
+def read_last_room() -> tuple[str, date]:
+    """A room type and a night to come with one room left."""
+    room_type, night = sql.fetch(LAST_ROOM)[0]
+    return room_type, night
 
 
 def read_confirmed_nights(booking_ids: Sequence[str]) -> books.Nights:

@@ -1,11 +1,11 @@
-"""The five scenes: what is done to the system, what must then be true, and why that is right.
+"""The six scenes: what is done to the system, what must then be true, and why that is right.
 
 Each returns what is wrong, nothing if all is well. Kept here: a scene leaves the sandbox honest and
 the stack whole, so that the next one starts from the same place.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bookings import hotel_data
 from config.demo import clients, facts, records, timeline
@@ -18,7 +18,7 @@ SCENE_SECONDS = 30.0
 SLOW_SECONDS = 2.5  # less than PROVIDER_CALL_SECONDS of the stage
 KILLS_MAX = 3
 LOST_SECONDS = 1.0
-STAYS = 4  # that the scenes book
+STAYS = 4  # that the scenes are given
 Problems = list[str]
 
 
@@ -44,7 +44,9 @@ def perform(stage: Stage, number: int) -> bool:
     """Play a scene, show it, and say whether all was as it should be."""
     scene = SCENES[number]
     stage.screen.open_scene(f"Scene {number + 1} of {len(SCENES)}: {scene.title}", scene.done)
-    stay = stage.stays[-STAYS:][number % STAYS]  # the last scene asks for what the first one booked
+    stay = stage.stays[-STAYS:][
+        number % STAYS
+    ]  # the fifth scene asks for what the first one booked
     try:
         problems = scene.play(stage, stay)
     except (StageError, NotAcceptedError, clients.NoAnswerError) as error:
@@ -143,6 +145,28 @@ def _same_key(stage: Stage, stay: hotel_data.Stay) -> Problems:
     return problems
 
 
+def _stale_compensation(stage: Stage, stay: hotel_data.Stay) -> Problems:
+    room_type, night = records.read_last_room()
+    mine = replace(stay, room_type=room_type, arrival=night, nights=1)
+    theirs = replace(mine, tenant=next(t for t in stage.tokens if t != stay.tenant))
+    before = facts.rooms_taken(mine)
+    first, second = _lose_the_room(stage, mine, theirs)
+    stage.sandbox.misbehave()
+    late, kept = _follow(stage, mine, first), facts.of(stage, theirs, second)
+    price = late.price
+    problems = late.problems("compensated", [("capture", price), ("refund", price)])
+    problems += kept.problems("confirmed", [("capture", price), ("ticket", None)])
+    secured, undone = late.forward("secure_room"), late.backward("reserve_room")
+    for holds, otherwise in (
+        (secured.is_refused(), "the room that was lost was secured"),
+        (facts.is_stale(undone), "the late release is not shown as stale"),
+        (kept.forward("secure_room").is_confirmed(), "the second booking has not secured the room"),
+        (facts.rooms_taken(mine) == [n + 1 for n in before], "the room is not taken exactly once"),
+    ):
+        facts.expect(problems, holds=holds, otherwise=otherwise)
+    return problems
+
+
 SCENES = (
     Scene(
         "all_good",
@@ -179,6 +203,13 @@ SCENES = (
         "The same booking came back and nothing was done; the other stay was refused, naming the field.",
         _same_key,
     ),
+    Scene(
+        "stale_compensation",
+        "a room is lost while its payment stalls",
+        "The provider puts off the payment for the last room until the hold has expired and another guest has it.",
+        "The first was paid back, and its late release changed nothing: the room is the second guest's now.",
+        _stale_compensation,
+    ),
 )
 
 # --- Steps of a scene ----------------------------------------------------------------------------
@@ -207,6 +238,22 @@ def _watch(stage: Stage, booking_id: str, what: str, is_true: Callable[[], bool]
         stage.screen.show(timeline.rows(entries, requests, effects))
 
     stage.wait(what, is_true, SCENE_SECONDS, show)
+
+
+def _lose_the_room(stage: Stage, mine: hotel_data.Stay, theirs: hotel_data.Stay) -> tuple[str, str]:
+    """Book the last room, stall its payment, let the hold expire, and let another tenant book it; both booking ids."""
+    stall = {"do": "throttle", "match": "capture", "retry_after": 1}
+    stage.sandbox.misbehave(stall)
+    first = _book(stage, "scene-6-first", mine)
+    _watch(stage, first, "the payment is put off", lambda: _is_capturing(stage, first))
+    stage.sandbox.misbehave({**stall, "subject": first})
+    stage.end_hold(first)
+    stage.screen.note("the time of the hold is over; the sweep gives the room back")
+    _watch(stage, first, "the room is free again", lambda: facts.hold_of(first) == "expired")
+    second = _book(stage, "scene-6-second", theirs)
+    stage.screen.note("another guest books the room")
+    _watch(stage, first, "the other booking ended", lambda: _has_ended(second))
+    return first, second
 
 
 def _kill_its_worker(stage: Stage, booking_id: str) -> None:

@@ -22,7 +22,8 @@ from django.core.management import call_command
 
 from bookings import hotel_books, hotel_data
 from config import processes, programs, supervisor
-from config.demo import books, clients, screens
+from config.demo import books, clients, records, screens
+from ledger import saga, sql
 
 # Short periods, in the order that `manage.py check` asks for: a whole worker that is killed is
 # noticed by the end of its leases, and nobody should wait half a minute for that.
@@ -35,10 +36,15 @@ PERIODS: Mapping[str, str] = {
     "BACKOFF_SECONDS": "0.2",
     "BACKOFF_SECONDS_MAX": "2",
     "RUN_SECONDS": "20",
+    "PROVIDER_REQUEST_LIFETIME_SECONDS": "4",
+    "PROVIDER_PROBE_LAG_SECONDS": "0.5",
 }
 INSPECT_SECONDS = 1.0
 SHOW_SECONDS = 0.1
 DRIVE = "ledger.drive"
+END_HOLD = (
+    "UPDATE bookings_reservation SET expires_at = ledger_now() WHERE holder = %s AND state = 'held'"
+)
 
 
 class StageError(Exception):
@@ -110,6 +116,11 @@ class Stage:
         """StackError, with the end of its log, if a process of the stack ended by itself."""
         for name, status in self.stack.ended().items():
             raise supervisor.StackError(name, f"ended with status {status}", self.stack.log(name))
+
+    def end_hold(self, booking_id: str) -> None:
+        """Let the time of a booking's hold be over; what follows from that is the sweep's to do."""
+        job_id, _, _ = records.read_job(booking_id)
+        sql.fetch(END_HOLD, [saga.operation_id(job_id, "reserve_room", saga.Direction.FORWARD)])
 
     def kill_busy_children(self, *, most: int) -> int:
         """SIGKILL up to `most` children of the forward worker that drive jobs now; returns how many."""

@@ -12,16 +12,27 @@ from typing import Any
 
 from bookings import saga
 from ledger import saga as definitions
-from ledger.operations import Attempt, Entry, Receipt, Sighting
+from ledger.operations import Attempt, Entry, Receipt, Resolution, Sighting
 
 LOCAL_STEPS = frozenset(s.name for s in saga.trip.steps if isinstance(s.effect, definitions.Local))
-SEEN = {"probe": "asked the provider", "late": "a late answer", "sender_lost": "the sender died"}
+SEEN = {
+    "probe": "asked the provider",
+    "tombstone": "told the provider to refuse it",
+    "late": "a late answer",
+    "sender_lost": "the sender died",
+}
 TREATMENTS = {
     "refuse": "refused",
     "drop_after": "done, but the reply was dropped",
     "delay": "taken, but worked on slowly",
+    "throttle": "not now, come back later",
 }
-CAUSES = (Receipt, Sighting, Attempt)  # what was learned comes before what is sent because of it
+CAUSES = (
+    Receipt,
+    Sighting,
+    Resolution,
+    Attempt,
+)  # what was learned comes before what is sent because of it
 DONE = {"capture": "charged", "refund": "refunded", "ticket": "ticket issued"}
 
 
@@ -48,7 +59,7 @@ def rows(
 
 
 def _entry(entry: Entry) -> str:
-    name = f"undo of {entry.step}" if entry.direction == "backward" else entry.step
+    name = f"undo of {entry.step}" if entry.direction == "backward" else entry.step or "the job"
     match entry:
         case Attempt():
             # A local step's attempt commits with its receipt: one row says both.
@@ -57,7 +68,11 @@ def _entry(entry: Entry) -> str:
             )
         case Receipt():
             reason = entry.evidence.get("reason", "")
+            if entry.evidence.get("stale"):
+                reason = "stale: the room was given up before, nothing is changed"
             return f"{name}: {entry.outcome}" + (f" ({reason})" if reason else "")
+        case Resolution():
+            return f"{name}: a person said {entry.act}"
         case Sighting():
             outcome = "no receipt for its attempt" if entry.kind == "sender_lost" else entry.outcome
             return f"{name}: {SEEN.get(entry.kind, entry.kind)}: {outcome.replace('_', ' ')}"

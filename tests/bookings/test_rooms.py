@@ -1,9 +1,10 @@
 """Holding, securing and giving back: all nights or none, never two owners, never given back twice."""
 
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
+from django.db.models import F
 
-from bookings import rooms
+from bookings import rooms, rooms_sql
 from bookings.models import Reservation, RoomNight
 from ledger.outcomes import Confirmed, Refused, Unknown
 from tests import hotels
@@ -179,6 +180,32 @@ def test_a_reservation_that_disagrees_with_its_nights_is_not_changed() -> None:
         rooms.release_if_held(hotels.held_by("a", hotel.stay()))
     assert hotel.taken() == [1]
     assert hotels.reservation("a").state == "held"
+
+
+@pytest.mark.parametrize(
+    ("state", "statement"),
+    [
+        ("held", rooms_sql.RELEASE),
+        ("held", rooms_sql.SECURE),
+        ("secured", rooms_sql.BACK_TO_HELD),
+        ("expired", rooms_sql.TAKE_AGAIN),
+    ],
+)
+@pytest.mark.parametrize(("holder", "version"), [("a", 1), ("b", 2), ("a", 3)])
+def test_a_change_that_names_another_holder_or_version_changes_nothing(
+    state: str, statement: str, holder: str, version: int
+) -> None:
+    """Each statement guards itself, whatever was read before it."""
+    hotel = hotels.make(nights=2)
+    rooms.hold(hotels.call("a", hotel.stay()))
+    Reservation.objects.update(
+        state=state, version=2, expires_at=F("created_at") if state == "held" else None
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(statement, {"holder": holder, "version": version, "seconds": 9})
+        assert cursor.rowcount == 0
+    assert (hotels.reservation("a").state, hotels.reservation("a").version) == (state, 2)
+    assert hotel.taken() == [1, 1]
 
 
 def test_arguments_are_the_stay_and_who_holds_it() -> None:

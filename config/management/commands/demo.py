@@ -1,4 +1,4 @@
-"""`manage.py demo`: five scenes on a whole stack, a replay of real bookings under faults, and the
+"""`manage.py demo`: six scenes on a whole stack, a replay of real bookings under faults, and the
 provider's books against ours at the end.
 
 Kept here: exit status 0 means that every scene was as it should be and the books agree, and nothing
@@ -24,7 +24,7 @@ GRACE_SECONDS = 6.0  # longer than any call on the stage may take
 
 
 class Command(BaseCommand):
-    help = "Show what Amends does: five scenes, 300 real bookings under faults, and the books."
+    help = "Show what Amends does: six scenes, 300 real bookings under faults, and the books."
     requires_system_checks: list[str] = []
 
     @override
