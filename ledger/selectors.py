@@ -1,12 +1,17 @@
 """The read side: frozen views of the ledger for the API, the admin, metrics and reports. It writes nothing."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from ledger import journal, operations, sql
+from django.db import connection, transaction
+
+from ledger import journal, operations, saga, sql, standing
 from ledger.operations import Entry
 from ledger.saga import Direction
+from ledger.states import JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +40,14 @@ def job(job_id: UUID) -> JobView | None:
     rows = sql.fetch(JOB, [job_id])
     if not rows:
         return None
-    (id_, tenant_id, saga, version, state, direction, reason, created_at, finished_at) = rows[0]
-    in_doubt = any(op.doubtful() for op in operations.fold(entries(job_id)).values())
+    (id_, tenant_id, name, version, state, direction, reason, created_at, finished_at) = rows[0]
+    in_doubt = any(
+        op.doubtful() or op.contradiction() for op in operations.fold(entries(job_id)).values()
+    )
     return JobView(
         id_,
         tenant_id,
-        saga,
+        name,
         version,
         state,
         Direction(direction),
@@ -87,3 +94,139 @@ WHERE (SELECT min(due_at) FROM ledger_job WHERE state = 'queued' AND lane = l.la
 def runnable_lanes() -> list[str]:
     """Lanes with work that a worker could take now."""
     return [row[0] for row in sql.fetch(RUNNABLE)]
+
+
+def tenant_id(name: str) -> UUID | None:
+    """The id of a tenant; None for a name that nobody has."""
+    rows = sql.fetch("SELECT id FROM ledger_tenant WHERE name = %s", [name])
+    return rows[0][0] if rows else None
+
+
+# --- The report ------------------------------------------------------------------------------------------------------
+
+REPORT_BATCH = 200
+PAGE = """
+SELECT id, saga, version, state, direction, parked_reason, leases_lost,
+    coalesce(lease_until > (SELECT ledger_now()), false),
+    greatest(0, extract(epoch FROM (SELECT ledger_now()) - created_at))::bigint
+FROM ledger_job
+WHERE id > %(after)s AND created_at <= %(until)s AND (%(since)s::timestamptz IS NULL OR created_at >= %(since)s)
+    AND (%(tenant)s::uuid IS NULL OR tenant_id = %(tenant)s)
+ORDER BY id LIMIT %(limit)s
+"""
+
+
+def report(*, since: datetime | None = None, tenant: UUID | None = None) -> standing.Report:
+    """Every job accepted until now (and since then, of that tenant), in its class. Holds one batch at a time."""
+    found = standing.Report()
+    for page in _pages({"since": since, "tenant": tenant, "limit": REPORT_BATCH}):
+        for job, entries in page:
+            found.add(job, entries)
+    return found
+
+
+def _pages(asked: dict[str, Any]) -> Iterator[list[tuple[standing.Job, list[Entry]]]]:
+    """Batches in order of id, up to the moment it began: what is accepted meanwhile must not keep it going for ever."""
+    asked["until"], asked["after"] = sql.fetch("SELECT ledger_now()")[0][0], UUID(int=0)
+    while True:
+        rows, journals = _page(asked)
+        yield [(_judged(row), journals[row[0]]) for row in rows]
+        if len(rows) < asked["limit"]:
+            return
+        asked["after"] = rows[-1][0]
+
+
+def _page(asked: dict[str, Any]) -> tuple[list[Any], dict[UUID, list[Entry]]]:
+    """One batch of jobs with their journals as of one moment: read at two, a job that was claimed in between would look
+    like one in doubt. The snapshot lasts for these few statements.
+    """
+    assert not connection.in_atomic_block, "a batch's snapshot must not outlast it"
+    with transaction.atomic():
+        sql.fetch("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        rows = sql.fetch(PAGE, asked)
+        return rows, journal.read([row[0] for row in rows])
+
+
+def _judged(row: Any) -> standing.Job:
+    _, name, version, state, direction, reason, lost, is_leased, age = row
+    definition = saga.find(name, version)
+    return standing.Job(
+        state=JobState(state),
+        direction=Direction(direction),
+        steps=[step.name for step in definition.steps] if definition else None,
+        parked_reason=reason,
+        is_leased=is_leased,
+        leases_lost=lost,
+        age_seconds=age,
+    )
+
+
+# --- Where a job is, for whoever looks after it ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """A job as the engine will find it. `lease_seconds` is what is left of its lease, negative when it has ended."""
+
+    id: UUID
+    saga: str
+    version: int
+    input: Any
+    state: JobState
+    direction: Direction
+    lane: str
+    parked_reason: str
+    parked_detail: str
+    due_at: datetime
+    lease_seconds: float | None
+    now: datetime
+
+    def is_leased(self) -> bool:
+        return self.lease_seconds is not None and self.lease_seconds > 0
+
+
+WHERE = """
+SELECT id, saga, version, input, state, direction, lane, parked_reason, parked_detail, due_at,
+    extract(epoch FROM lease_until - ledger_now())::float8, ledger_now()
+FROM ledger_job WHERE id = ANY(%s::uuid[]) ORDER BY id
+"""
+
+
+def whereabouts(job_ids: Sequence[UUID]) -> list[Whereabouts]:
+    """Those of these jobs that exist, in order of id."""
+    return [_whereabouts(row) for row in sql.fetch(WHERE, [list(job_ids)])]
+
+
+def _whereabouts(row: Any) -> Whereabouts:
+    id_, name, version, stored, state, direction, lane, reason, detail, due, lease, now = row
+    return Whereabouts(
+        id_,
+        name,
+        version,
+        journal.as_json(stored),
+        JobState(state),
+        Direction(direction),
+        lane,
+        reason,
+        detail,
+        due,
+        lease,
+        now,
+    )
+
+
+# Through the indexes of running, queued and waiting jobs: the ended ones are by far the most.
+STALLED = """
+(SELECT id FROM ledger_job WHERE owner IS NOT NULL AND lease_until <= (SELECT ledger_now()) LIMIT %(limit)s)
+UNION ALL (SELECT j.id FROM ledger_laneclock l CROSS JOIN LATERAL (SELECT id FROM ledger_job
+    WHERE state = 'queued' AND lane = l.lane ORDER BY due_at LIMIT %(limit)s) j LIMIT %(limit)s)
+UNION ALL (SELECT j.id FROM ledger_laneclock l CROSS JOIN LATERAL (SELECT id FROM ledger_job
+    WHERE state = 'waiting' AND lane = l.lane AND due_at <= (SELECT ledger_now()) ORDER BY due_at LIMIT %(limit)s) j
+    LIMIT %(limit)s)
+LIMIT %(limit)s
+"""
+
+
+def stalled(limit: int) -> list[UUID]:
+    """At most so many jobs that could go on now and that nobody drives: a lease that has ended, or work past due."""
+    return [row[0] for row in sql.fetch(STALLED, {"limit": limit})]
