@@ -11,30 +11,37 @@ The path of a job, in reading order:
 7. holding: one held job in memory, and the write it is about to make
 8. persist: writes that must go through, whatever the database does
 9. planner: (saga, job, journal) to the next action; pure
-10. operations: the journal folded into operations; pure
-11. journal: the guarded write of many jobs in one commit
-12. sightings: evidence from whoever has no authority
-13. calls: bounded threads, outside any transaction, nothing of the database
-14. local_batches: LOCAL steps, many in one transaction, rows locked first
-15. turns: an accepted cancel or a passed deadline, decided once
-16. reconcile: judges sightings of jobs that nobody owns
-17. evidence: makes whatever came back storable; pure
-18. selectors: the read side
-19. retention: removes ended jobs past their term
+10. doubt: what to do about an operation whose outcome nobody saw; pure
+11. patience: how long to wait before something is tried again; pure
+12. operations: the journal folded into operations; pure
+13. journal: the guarded write of many jobs in one commit
+14. sightings: evidence from whoever has no authority
+15. calls: bounded threads, outside any transaction, nothing of the database
+16. local_batches: LOCAL steps, many in one transaction, rows locked first
+17. turns: an accepted cancel or a passed deadline, decided once
+18. reconcile: judges sightings of jobs that nobody owns
+19. acts: what a person may do with a parked job; pure
+20. resolutions: the guarded write of a person's act
+21. evidence: makes whatever came back storable; pure
+22. standing: where a job stands, by its journal: the classes of the report; pure
+23. selectors: the read side
+24. retention: removes ended jobs past their term
 
 And beside the path:
 
-20. saga: a saga as data, and the registry; pure
-21. outcomes: what can come of an operation, and the errors; pure
-22. states: the states of a job and the moves between them; pure
-23. canonical: canonical JSON, fingerprints, differences; pure
-24. crashpoints: named gaps where a process can die; pure
-25. telemetry: the catalogue of events and metrics
-26. sql: one statement at a time, and which errors repeat, reconnect or refuse
-27. models: the tables and their constraints
-28. guards: the triggers, made from the states
-29. metrics: the collector over the read side
-30. checks: what `manage.py check` refuses
-31. admin: the read-only pages
-32. apps: the Django app
+25. saga: a saga as data, and the registry; pure
+26. outcomes: what can come of an operation, and the errors; pure
+27. states: the states of a job and the moves between them; pure
+28. canonical: canonical JSON, fingerprints, differences; pure
+29. crashpoints: named gaps where a process can die; pure
+30. telemetry: the catalogue of events and metrics
+31. sql: one statement at a time, and which errors repeat, reconnect or refuse
+32. clock: how much time has passed here, and a wait; pure
+33. models: the tables and their constraints
+34. guards: the triggers, made from the states
+35. metrics: the collector over the read side
+36. checks: what `manage.py check` refuses
+37. desk: what staff read of a job: a sentence, its operations, its money
+38. admin: the pages of staff, and their acts
+39. apps: the Django app
 """

@@ -90,24 +90,30 @@ BEGIN
 END $$;
 """
 
-# What we order is bound; what we saw never is: a refund's attempt never exceeds the confirmed capture of its step.
-MONEY_GUARD = """
-CREATE FUNCTION ledger_money_guard() RETURNS trigger LANGUAGE plpgsql AS $$
+# What we order is bound; what we saw never is: a refund's attempt never exceeds the capture of its step that a receipt
+# confirms, or that a person states.
+MONEY_FUNCTION = """
+CREATE OR REPLACE FUNCTION ledger_money_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE bad record;
 BEGIN
     SELECT r.job_id, r.step INTO bad FROM new_rows r
     WHERE r.direction = 'backward' AND r.arguments ? 'amount_minor' AND NOT EXISTS (
-        SELECT 1 FROM ledger_receipt f JOIN ledger_attempt a
-            ON a.job_id = f.job_id AND a.step = f.step AND a.direction = 'forward' AND a.n = 1
-        WHERE f.job_id = r.job_id AND f.step = r.step AND f.direction = 'forward' AND f.outcome = 'confirmed'
+        SELECT 1 FROM ledger_attempt a
+        WHERE a.job_id = r.job_id AND a.step = r.step AND a.direction = 'forward' AND a.n = 1
             AND (a.arguments ->> 'amount_minor')::bigint >= (r.arguments ->> 'amount_minor')::bigint
-            AND a.arguments ->> 'currency' = r.arguments ->> 'currency') LIMIT 1;
+            AND a.arguments ->> 'currency' = r.arguments ->> 'currency'
+            AND (EXISTS (SELECT 1 FROM ledger_receipt f WHERE f.job_id = r.job_id AND f.step = r.step
+                    AND f.direction = 'forward' AND f.outcome = 'confirmed')
+                OR EXISTS (SELECT 1 FROM ledger_resolution p WHERE p.job_id = r.job_id AND p.step = r.step
+                    AND p.direction = 'forward' AND p.act = 'done'))) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'ledger_attempt: job %: the undo of % is for more than was confirmed', bad.job_id, bad.step
             USING ERRCODE = 'P0001', CONSTRAINT = 'ledger_attempt_money';
     END IF;
     RETURN NULL;
 END $$;
+"""
+MONEY_GUARD = f"""{MONEY_FUNCTION}
 CREATE TRIGGER ledger_attempt_money AFTER INSERT ON ledger_attempt REFERENCING NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION ledger_money_guard();
 """

@@ -33,6 +33,15 @@ STATES = [state.value for state in JobState]
 DIRECTIONS = [direction.value for direction in Direction]
 ENDED_STATES = sorted(state.value for state in ENDED)
 REASONS = ["", *[reason.value for reason in ParkedReason]]
+# One per kind of act, beside view_job: whoever may ask need not be whoever may state a fact or end a job.
+PERMISSIONS = (
+    ("ask_provider", "Can ask a provider what became of an operation"),
+    ("retry_compensation", "Can retry an operation under its own id"),
+    ("compensate_job", "Can turn a job back"),
+    ("take_job", "Can take, release and comment on a job"),
+    ("resolve_unknown", "Can resolve an operation as done or not done"),
+    ("force_close", "Can close a job as settled by hand, with a second person"),
+)
 OUTCOMES = ["confirmed", "refused", "unknown", "not_sent", "throttled"]
 
 
@@ -96,6 +105,7 @@ class Job(models.Model):
     finished_at = models.DateTimeField(null=True)
 
     class Meta:
+        permissions = PERMISSIONS
         constraints: ClassVar = [
             models.CheckConstraint(condition=one_of("state", STATES), name="ledger_job_state"),
             models.CheckConstraint(

@@ -14,6 +14,7 @@ EVENTS = frozenset(
         "job.accepted",
         "job.settled",
         "job.parked",
+        "job.resolved",
         "job.unwritable",
         "jobs.promoted",
         "jobs.reclaimed",
