@@ -37,11 +37,12 @@ And beside the path:
 30. telemetry: the catalogue of events and metrics
 31. sql: one statement at a time, and which errors repeat, reconnect or refuse
 32. clock: how much time has passed here, and a wait; pure
-33. models: the tables and their constraints
-34. guards: the triggers, made from the states
-35. metrics: the collector over the read side
-36. checks: what `manage.py check` refuses
-37. desk: what staff read of a job: a sentence, its operations, its money
-38. admin: the pages of staff, and their acts
-39. apps: the Django app
+33. policy: the engine's patience as settings give it
+34. models: the tables and their constraints
+35. guards: the triggers, made from the states
+36. metrics: the collector over the read side
+37. checks: what `manage.py check` refuses
+38. desk: what staff read of a job: a sentence, its operations, its money
+39. admin: the pages of staff, and their acts
+40. apps: the Django app
 """

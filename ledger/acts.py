@@ -109,6 +109,7 @@ class Case:
     ops: Mapping[Key, Operation]
     past: Sequence[Resolution]
     definition: saga.Saga | None
+    policy: patience.Policy = field(default_factory=patience.Policy)
 
     def blocked(self) -> Key | None:
         return parked_for(self.job_id, self.parked_detail)
@@ -223,7 +224,7 @@ def _refuse_expired_key(case: Case, key: Key, operation: Operation) -> None:
     effect = case.effect(key)
     if isinstance(effect, saga.Local):
         return
-    until = patience.key_until(patience.Policy(), effect, operation) if effect else None
+    until = patience.key_until(case.policy, effect, operation) if effect else None
     if until is not None and case.now < until:
         return
     instead = "ask instead" if effect and effect.probe else "resolve it as done or not done"

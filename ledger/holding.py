@@ -18,8 +18,8 @@ from ledger import (
     evidence,
     operations,
     outcomes,
-    patience,
     planner,
+    policy,
     saga,
     sightings,
     telemetry,
@@ -57,11 +57,7 @@ class Held:
         self.awaits: calls.Placed | None = None
         self._parks: planner.Park | None = None
         self._input: Any = None
-        self._policy = patience.Policy(
-            timedelta(seconds=settings.BACKOFF_SECONDS),
-            timedelta(seconds=settings.BACKOFF_SECONDS_MAX),
-            send_within=timedelta(seconds=settings.LEASE_SECONDS),
-        )
+        self._policy = policy.current()
         self._clock = (claimed.now, clock.monotonic())
 
     def now(self) -> datetime:

@@ -23,6 +23,7 @@ from ledger import (
     journal,
     models,
     operations,
+    policy,
     saga,
     sql,
     telemetry,
@@ -134,6 +135,7 @@ def look(job_id: UUID) -> Case:
         ops=operations.fold(entries),
         past=[e for e in entries if isinstance(e, operations.Resolution)],
         definition=saga.find(name, version),
+        policy=policy.current(),
     )
 
 

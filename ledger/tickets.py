@@ -10,6 +10,8 @@ import atexit
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from celery import current_app
 from django.conf import settings
@@ -23,7 +25,21 @@ FLUSH_SECONDS = 1.0
 
 def ring(lane: str) -> None:
     """Say that a lane has work. Returns at once; call it after the commit that made the work visible."""
-    _bell.ring(str(lane))
+    if _listener is not None:
+        _listener(str(lane))
+    else:
+        _bell.ring(str(lane))
+
+
+@contextmanager
+def heard_by(listener: Callable[[str], None]) -> Iterator[None]:
+    """Within the block, rings are told to `listener` and nothing is published: a simulation is its own broker."""
+    global _listener  # noqa: PLW0603
+    before, _listener = _listener, listener
+    try:
+        yield
+    finally:
+        _listener = before
 
 
 class _Bell:
@@ -125,6 +141,7 @@ class _Bell:
 
 
 _bell = _Bell()
+_listener: Callable[[str], None] | None = None
 
 
 def _new_bell() -> None:

@@ -7,12 +7,9 @@ functions: leases that have ended are taken back (a live one is left alone), wha
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from uuid import UUID
 
-from django.conf import settings
-
-from ledger import journal, patience, planner, saga, selectors, tickets
+from ledger import journal, planner, policy, saga, selectors, tickets
 from ledger.operations import Entry
 from ledger.saga import Direction
 from ledger.selectors import Whereabouts
@@ -113,16 +110,11 @@ def _planned(job: Whereabouts, entries: Sequence[Entry]) -> tuple[str, bool]:
     definition = saga.find(job.saga, job.version)
     if definition is None:
         return f"waits for a build that knows {job.saga} version {job.version}", True
-    policy = patience.Policy(
-        timedelta(seconds=settings.BACKOFF_SECONDS),
-        timedelta(seconds=settings.BACKOFF_SECONDS_MAX),
-        timedelta(seconds=settings.LEASE_SECONDS),
-    )
     try:
         request = definition.input(**job.input)
         asked = planner.Job(job.id, request, job.direction, job.lane)
         at = max(job.now, job.due_at)  # as of when it is claimed
-        action = planner.next_action(definition, asked, entries, at, policy)
+        action = planner.next_action(definition, asked, entries, at, policy.current())
     except Exception as error:  # noqa: BLE001  as in the engine, which parks a job that cannot be planned
         return f"cannot be planned ({type(error).__name__}): the engine will park it", False
     return _in_words(action, job), not isinstance(action, planner.Park)

@@ -37,6 +37,7 @@ def reclaim() -> Swept:
             if not sql.fetch("SELECT pg_try_advisory_xact_lock(%s, 1)", [ADVISORY_CLASS])[0][0]:
                 return Swept("reclaim", total, skipped=True)
             counts = leases.reclaim(RECLAIM_BATCH)
+        crashpoints.reach("reclaim.after")
         for lane in counts:
             tickets.ring(lane)
         total += sum(counts.values())
