@@ -197,6 +197,18 @@ def whereabouts(job_ids: Sequence[UUID]) -> list[Whereabouts]:
     return [_whereabouts(row) for row in sql.fetch(WHERE, [list(job_ids)])]
 
 
+CHECKPOINTS = """
+SELECT DISTINCT ON (job_id) job_id, data -> 'settled' FROM ledger_checkpoint WHERE job_id = ANY(%s::uuid[])
+ORDER BY job_id, seq DESC
+"""
+
+
+def checkpoints(job_ids: Sequence[UUID]) -> dict[UUID, dict[str, str]]:
+    """Of each job that has one, what its last checkpoint says is settled: {"step:direction": outcome}."""
+    rows = sql.fetch(CHECKPOINTS, [list(job_ids)])
+    return {job: journal.as_json(settled) or {} for job, settled in rows}
+
+
 def _whereabouts(row: Any) -> Whereabouts:
     id_, name, version, stored, state, direction, lane, reason, detail, due, lease, now = row
     return Whereabouts(

@@ -22,10 +22,13 @@ PASSES_MAX = 50  # of the reclaim sweep, which is bounded itself
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One job: what was found, how it stands now, and what comes next. `goes_on` without a person."""
+    """One job: what was found, what its last checkpoint has settled, how it stands now, and what comes next.
+    `goes_on` without a person.
+    """
 
     job: UUID
     found: str
+    checkpoint: dict[str, str]
     state: str
     next: str
     goes_on: bool
@@ -57,7 +60,12 @@ def _restart(before: list[Whereabouts], *, is_cut: bool) -> Restarted:
     reclaimed, promoted, rung = _reclaim(), sweeps.promote().count, sweeps.ring().count
     after = {job.id: job for job in selectors.whereabouts([job.id for job in before])}
     journals = journal.read(list(after))
-    told = [_tell(was, after[was.id], journals[was.id]) for was in before if was.id in after]
+    settled = selectors.checkpoints(list(after))
+    told = [
+        _tell(was, after[was.id], journals[was.id], settled.get(was.id, {}))
+        for was in before
+        if was.id in after
+    ]
     tickets.flush()
     return Restarted(told, reclaimed, promoted, rung, is_cut)
 
@@ -73,9 +81,11 @@ def _reclaim() -> int:
     return total
 
 
-def _tell(was: Whereabouts, now: Whereabouts, entries: Sequence[Entry]) -> Told:
+def _tell(
+    was: Whereabouts, now: Whereabouts, entries: Sequence[Entry], settled: dict[str, str]
+) -> Told:
     comes, goes_on = _next(now, entries)
-    return Told(now.id, _found(was), str(now.state), comes, goes_on)
+    return Told(now.id, _found(was), settled, str(now.state), comes, goes_on)
 
 
 def _found(job: Whereabouts) -> str:

@@ -62,6 +62,15 @@ def died_after_a_send(trip: saga.Saga) -> UUID:
     return claimed.id
 
 
+def test_the_last_checkpoint_is_told() -> None:
+    world = World()
+    world.says("payment:forward", sagas.raising(outcomes.Throttled(timedelta(hours=1))))
+    with sagas.trip(world) as trip:
+        id_ = factories.submit(trip)
+        drives.drive_all()
+        assert one(id_)["checkpoint"] == {"room:forward": "confirmed"}
+
+
 @pytest.mark.parametrize("asked", ["by id", STALLED])
 def test_a_job_in_doubt_goes_on_with_a_question_and_has_one_effect(asked: str) -> None:
     world = World()
@@ -242,7 +251,8 @@ def test_the_text_names_the_job_what_was_found_and_what_comes_next() -> None:
     with sagas.trip(World(), probe=True) as trip:
         id_ = died_after_a_send(trip)
         call_command("restart", STALLED, stdout=out)
-    first, second, last = out.getvalue().splitlines()
+    first, settled, second, last = out.getvalue().splitlines()
+    assert settled == "    settled: nothing"
     assert first.startswith(f"{id_}  under a lease that ended ")
     assert first.endswith(" ago; now queued")
     assert second == "    next: asks the provider about payment"

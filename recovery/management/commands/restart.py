@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ledger import selectors
 from recovery import restart
-from recovery.restart import Restarted
+from recovery.restart import Restarted, Told
 
 
 class Command(BaseCommand):
@@ -53,8 +53,16 @@ def _known(texts: list[str]) -> list[UUID]:
     return ids
 
 
+def _settled(job: Told) -> str:
+    """What the last checkpoint says."""
+    return ", ".join(f"{name} {outcome}" for name, outcome in job.checkpoint.items()) or "nothing"
+
+
 def _text(done: Restarted) -> str:
-    lines = [f"{job.job}  {job.found}; now {job.state}\n    next: {job.next}" for job in done.jobs]
+    lines = [
+        f"{job.job}  {job.found}; now {job.state}\n    settled: {_settled(job)}\n    next: {job.next}"
+        for job in done.jobs
+    ]
     if done.is_cut:
         lines.append(f"... and more: the first {len(done.jobs)} are listed")
     counts = (
