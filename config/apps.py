@@ -14,6 +14,7 @@ class ConfigConfig(AppConfig):
 
     @override
     def ready(self) -> None:
-        from config import bench_saga
+        from config import bench_saga, checks
 
         bench_saga.register()
+        checks.register()
