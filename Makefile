@@ -4,7 +4,7 @@
 VENV_PYTHON := .venv/bin/python
 WITH_SERVERS := $(VENV_PYTHON) -m config.embedded --
 
-.PHONY: setup check test test-system demo up lock clean
+.PHONY: setup check test test-system crash demo simulate up lock clean
 
 setup:
 	@exec sh .ci/python .ci/setup.py
@@ -13,13 +13,19 @@ check: setup
 	@exec $(WITH_SERVERS) sh .ci/check
 
 test: setup
-	@exec $(WITH_SERVERS) $(VENV_PYTHON) -m pytest -m "not system" $(ARGS)
+	@exec $(WITH_SERVERS) $(VENV_PYTHON) -m pytest -m "not system and not crash" $(ARGS)
 
 test-system: setup
 	@exec $(WITH_SERVERS) $(VENV_PYTHON) -m pytest -m system $(ARGS)
 
+crash: setup
+	@exec $(VENV_PYTHON) manage.py crash $(ARGS)
+
 demo: setup
 	@exec $(VENV_PYTHON) manage.py demo $(ARGS)
+
+simulate: setup
+	@exec $(VENV_PYTHON) manage.py simulate $(ARGS)
 
 up: setup
 	@exec $(VENV_PYTHON) manage.py up $(ARGS)

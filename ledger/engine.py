@@ -139,6 +139,8 @@ class Run:
 
     def claim(self) -> None:
         """Promote, then claim into free slots. A claim that comes back full rings for the other processes at once."""
+        if not self.held:
+            self.take_in()  # what a run that failed left with the pool would fill its slots for ever
         free = min(self._pool.free(), settings.SLOTS - len(self.held))
         asked_at = clock.monotonic()
         too_soon = bool(self.held) and asked_at < self._claim_at and free < self._worth_a_claim
@@ -212,7 +214,7 @@ class Run:
 
     def _patience(self) -> float:
         """How long to wait for a call to come back: not at all when a job is ready to go on."""
-        if any(held.awaits is None for held in self.held.values()):
+        if not self.held or any(held.awaits is None for held in self.held.values()):
             return 0.0
         return min(WAIT_SECONDS_MAX, max(self._claim_at - clock.monotonic(), CLAIM_PAUSE_SECONDS))
 

@@ -1,0 +1,45 @@
+"""Planted bugs: each mutation of the system is caught, and by the invariant that is named for it."""
+
+import json
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+
+from recovery.simulation import planted, runs
+
+pytestmark = pytest.mark.timeout(120)
+SEEDS = range(1, 41)
+
+
+def caught(invariant: str) -> int | None:
+    """The first seed whose history violates it."""
+    for seed in SEEDS:
+        if any(v.invariant == invariant for v in runs.run(seed).violations):
+            return seed
+    return None
+
+
+@pytest.mark.parametrize("name", planted.PLANTED)
+def test_it_is_caught_by_its_invariant(simulated: None, name: str) -> None:
+    with planted.bug(name):
+        seed = caught(planted.PLANTED[name].invariant)
+    assert seed is not None, f"{name} went unseen"
+    for same in SEEDS[: SEEDS.index(seed) + 1]:
+        assert runs.run(same).violations == [], "without the bug, the same histories are sound"
+
+
+def test_the_command_names_the_invariant_and_how_to_replay_it(simulated: None) -> None:
+    out, told = StringIO(), StringIO()
+    with planted.bug("timeout_is_failure"), pytest.raises(SystemExit, match="1"):
+        call_command("simulate", histories=12, seed=1, as_json=True, stdout=out, stderr=told)
+    result = json.loads(out.getvalue())
+    assert result["histories"] == 12
+    assert result["violations"] >= 1
+    seed, invariant, _what = result["violated"][0]
+    assert invariant == "R11"
+    assert f"simulate --histories 1 --seed {seed}" in told.getvalue()
+
+
+def test_there_are_ten() -> None:
+    assert len(planted.PLANTED) == 10
