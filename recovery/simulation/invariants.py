@@ -6,7 +6,7 @@ or nothing.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from django.conf import settings
 
@@ -323,8 +323,8 @@ def check_request(scene: Scene, kind: str, service: Service, call: saga.Call) ->
         violate("R2", f"{operation} {call.n} came without a committed attempt")
     elif attempts[0]["fingerprint"] != "\\x" + canonical.fingerprint(call.arguments).hex():
         violate("R3", f"{operation} came with other arguments than its attempt")
-    is_known = _is_known_throttled(job, kind, step, direction)
-    _check_patience(scene, kind, operation, is_known=is_known)
+    if job is not None:
+        _check_patience(scene, job, kind, operation, (step, direction))
     entry = scene.provider.book.get(operation)
     if kind == "call" and entry is not None and entry.first_at is not None and service.keyed:
         forgotten_at = entry.first_at + KEY_LIFETIME * 1e6
@@ -335,21 +335,26 @@ def check_request(scene: Scene, kind: str, service: Service, call: saga.Call) ->
             violate("R9", f"{operation} was sent again past its key's life")
 
 
-def _is_known_throttled(job: Job | None, kind: str, step: str, direction: str) -> bool:
-    """The last answer of this kind that the journal has: one that nobody lived to store cannot be obeyed."""
-    rows = (job.receipt if kind == "call" else job.sighting) if job else []
-    its = [
-        r
-        for r in rows
-        if (r["step"], r["direction"], r.get("kind", kind)) == (step, direction, kind)
-    ]
-    return bool(its) and its[-1]["outcome"] == "throttled"
+def _is_told(job: Job, kind: str, key: tuple[str, str], since: datetime) -> bool:
+    """Whether the job's owner knows of an answer: its own, or one that the journal had when it took over. What a worker
+    that had lost the job was told cannot be obeyed by the next; nor what nobody lived to store.
+    """
+    table = "receipt" if kind == "call" else "sighting"
+    return any(
+        (r["step"], r["direction"], r.get("kind", kind)) == (*key, kind)
+        and r["outcome"] == "throttled"
+        and (at(r["at"]) or since) >= since
+        and (number < job.read[table] or r["fence"] == job.row["fence"])
+        for number, r in enumerate(getattr(job, table))
+    )
 
 
-def _check_patience(scene: Scene, kind: str, operation: str, *, is_known: bool) -> None:
+def _check_patience(
+    scene: Scene, job: Job, kind: str, operation: str, key: tuple[str, str]
+) -> None:
     """R10: what the provider asked for is never undercut, but for the slack of due times."""
-    until = scene.provider.not_before.pop((operation, kind), None)
-    if until is None or not is_known:
+    until, since = scene.provider.not_before.pop((operation, kind), (0, 0))
+    if not until or not _is_told(job, kind, key, scene.clock.time(since)):
         return
     scene.chronicle.count("throttle_obeyed")
     if scene.clock.micros < until - SLACK:

@@ -34,6 +34,7 @@ class Job:
     checkpoint: list[Row] = field(default_factory=list)
     resolution: list[Row] = field(default_factory=list)
     sighting: list[Row] = field(default_factory=list)
+    read: dict[str, int] = field(default_factory=dict)  # rows there were when its fence last grew
 
     @property
     def id(self) -> str:
@@ -118,6 +119,8 @@ class Mirror:
         job.row = row
         for table, rows in new.items():
             getattr(job, table).extend(rows)
+        if before is None or before["fence"] != row["fence"]:
+            job.read = {table: len(getattr(job, table)) for table in JOURNAL}
         return Change(job, before, row, new)
 
 

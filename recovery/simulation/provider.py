@@ -83,9 +83,8 @@ class Provider:
     def __init__(self, draw: random.Random, clock: VirtualClock, chronicle: Chronicle) -> None:
         self.requests: list[Request] = []
         self.book: dict[str, Entry] = {}
-        self.not_before: dict[
-            tuple[str, str], int
-        ] = {}  # (operation id, kind) of what was throttled
+        # (operation id, kind) of what was throttled: (until when, since when)
+        self.not_before: dict[tuple[str, str], tuple[int, int]] = {}
         self.told: dict[tuple[str, int], set[str]] = {}
         self.on_request: Witness = lambda _kind, _service, _call: None
         self.on_effect: Callable[[str], None] = lambda _operation: None
@@ -147,7 +146,7 @@ class Provider:
     def _throttled(self, kind: str, call: Call) -> outcomes.Throttled:
         after = timedelta(seconds=self._draw.randint(1, 20))
         until = self._clock.micros + round(after.total_seconds() * 1e6)
-        self.not_before[call.operation_id, kind] = until
+        self.not_before[call.operation_id, kind] = (until, self._clock.micros)
         return outcomes.Throttled(after)
 
     def _how(self, odds: Mapping[str, int], call: Call) -> str:

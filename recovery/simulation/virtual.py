@@ -29,6 +29,10 @@ class VirtualClock:
         """The database's time."""
         return EPOCH + timedelta(microseconds=self.micros)
 
+    def time(self, micros: int) -> datetime:
+        """The database's time at one of its microseconds."""
+        return EPOCH + timedelta(microseconds=micros)
+
     def at(self, moment: datetime) -> int:
         """The microsecond of a time of the database's."""
         return round((moment - EPOCH) / timedelta(microseconds=1))
