@@ -11,38 +11,39 @@ The path of a job, in reading order:
 7. holding: one held job in memory, and the write it is about to make
 8. persist: writes that must go through, whatever the database does
 9. planner: (saga, job, journal) to the next action; pure
-10. doubt: what to do about an operation whose outcome nobody saw; pure
-11. patience: how long to wait before something is tried again; pure
-12. operations: the journal folded into operations; pure
-13. journal: the guarded write of many jobs in one commit
-14. sightings: evidence from whoever has no authority
-15. calls: bounded threads, outside any transaction, nothing of the database
-16. local_batches: LOCAL steps, many in one transaction, rows locked first
-17. turns: an accepted cancel or a passed deadline, decided once
-18. reconcile: judges sightings of jobs that nobody owns
-19. acts: what a person may do with a parked job; pure
-20. resolutions: the guarded write of a person's act
-21. evidence: makes whatever came back storable; pure
-22. standing: where a job stands, by its journal: the classes of the report; pure
-23. selectors: the read side
-24. retention: removes ended jobs past their term
+10. actions: what it can decide on; pure
+11. doubt: what to do about an operation whose outcome nobody saw; pure
+12. patience: how long to wait before something is tried again; pure
+13. operations: the journal folded into operations; pure
+14. journal: the guarded write of many jobs in one commit
+15. sightings: evidence from whoever has no authority
+16. calls: bounded threads, outside any transaction, nothing of the database
+17. local_batches: LOCAL steps, many in one transaction, rows locked first
+18. turns: an accepted cancel or a passed deadline, decided once
+19. reconcile: judges sightings of jobs that nobody owns
+20. acts: what a person may do with a parked job; pure
+21. resolutions: the guarded write of a person's act
+22. evidence: makes whatever came back storable; pure
+23. standing: where a job stands, by its journal: the classes of the report; pure
+24. selectors: the read side
+25. retention: removes ended jobs past their term
 
 And beside the path:
 
-25. saga: a saga as data, and the registry; pure
-26. outcomes: what can come of an operation, and the errors; pure
-27. states: the states of a job and the moves between them; pure
-28. canonical: canonical JSON, fingerprints, differences; pure
-29. crashpoints: named gaps where a process can die; pure
-30. telemetry: the catalogue of events and metrics
-31. sql: one statement at a time, and which errors repeat, reconnect or refuse
-32. clock: how much time has passed here, and a wait; pure
-33. policy: the engine's patience as settings give it
-34. models: the tables and their constraints
-35. guards: the triggers, made from the states
-36. metrics: the collector over the read side
-37. checks: what `manage.py check` refuses
-38. desk: what staff read of a job: a sentence, its operations, its money
-39. admin: the pages of staff, and their acts
-40. apps: the Django app
+26. saga: a saga as data, and the registry; pure
+27. outcomes: what can come of an operation, and the errors; pure
+28. states: the states of a job and the moves between them; pure
+29. canonical: canonical JSON, fingerprints, differences; pure
+30. crashpoints: named gaps where a process can die; pure
+31. telemetry: the catalogue of events and metrics
+32. sql: one statement at a time, and which errors repeat, reconnect or refuse
+33. clock: how much time has passed here, and a wait; pure
+34. policy: the engine's patience as settings give it
+35. models: the tables and their constraints
+36. guards: the triggers, made from the states
+37. metrics: the collector over the read side
+38. checks: what `manage.py check` refuses
+39. desk: what staff read of a job: a sentence, its operations, its money
+40. admin: the pages of staff, and their acts
+41. apps: the Django app
 """

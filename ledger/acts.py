@@ -20,7 +20,12 @@ REASON_MIN = 10
 PROPOSED = "close-proposed"
 # Operations that the engine gave up: a person may have done them in its place.
 BY_HAND = frozenset(
-    {ParkedReason.COMPENSATION_FAILED, ParkedReason.EXHAUSTED, ParkedReason.REFUSED_AFTER_PIVOT}
+    {
+        ParkedReason.COMPENSATION_FAILED,
+        ParkedReason.EXHAUSTED,
+        ParkedReason.REFUSED_AFTER_PIVOT,
+        ParkedReason.CONFLICT,
+    }
 )
 
 
@@ -71,6 +76,7 @@ VERBS: Mapping[str, Verb] = {
         Verb("note", "take_job", "Note", "Leaves your words in the journal."),
     )
 }  # fmt: skip
+RULINGS = frozenset({"done", "not-done", "close"})
 OF_OPERATION = frozenset({"ask", "retry", "done", "not-done"})
 
 
@@ -85,10 +91,14 @@ class Asked:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
     def says(self) -> bool:
-        return bool(str(self.evidence.get("note", "")).strip())
+        return self._has("note")
 
     def names_effect(self) -> bool:
-        return self.says() or bool(str(self.evidence.get("ref", "")).strip())
+        return self._has("ref")
+
+    def _has(self, name: str) -> bool:
+        found = self.evidence.get(name)
+        return isinstance(found, str) and bool(found.strip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +127,10 @@ class Case:
     def effect(self, key: Key) -> saga.Effect | saga.Local | None:
         step = self.definition.step(key[0]) if self.definition else None
         return step.effect_of(key[1]) if step else None
+
+    def heard(self) -> int:
+        """How much evidence from outside there is: sightings are never taken away."""
+        return sum(len(operation.sightings) for operation in self.ops.values())
 
     def can_turn(self) -> bool:
         is_forward = self.direction is Direction.FORWARD and not self.pivot_sent
@@ -181,6 +195,12 @@ def refuse_moved(case: Case, asked: Asked, seen: int | None) -> None:
     raise MovedOn(f"{now}; it is not parked: acts wait until it parks")
 
 
+def refuse_unheard(case: Case, asked: Asked, heard: int | None) -> None:
+    """MovedOn, if evidence has come in since the page of whoever rules was shown: a ruling outweighs what came before it."""
+    if heard not in (None, case.heard()) and asked.act in RULINGS:
+        raise MovedOn("the page is out of date: evidence has come in since; look again")
+
+
 def refuse_no_way_back(case: Case) -> None:
     """Refused, unless the job goes forward and its pivot was not sent."""
     if case.state in ENDED:
@@ -236,8 +256,14 @@ def _done(case: Case, asked: Asked) -> Move:
     is_given_up = key == case.blocked() and case.parked_reason in BY_HAND
     if not (_is_open(operation) or is_given_up):
         raise ActRefused(f"{_standing(key, operation)}: there is nothing to settle by hand")
-    if not asked.names_effect():
+    _refuse_settled(key, operation)
+    if not (asked.says() or asked.names_effect()):
         raise ActRefused("done needs the provider's reference, or evidence in words")
+    if _is_named_by_its_undo(case, key) and not (
+        asked.names_effect() or operation.witness().get("ref")
+    ):
+        how = "its undo names it by the provider's reference"
+        raise ActRefused(f"done needs a ref for {name_of(key)}: {how}")
     return Move(act="done", key=key)
 
 
@@ -245,9 +271,21 @@ def _not_done(case: Case, asked: Asked) -> Move:
     key, operation = _operation(case, asked)
     if not _is_open(operation):
         raise ActRefused(f"{_standing(key, operation)}: it is neither unknown nor contradicted")
+    _refuse_settled(key, operation)
     if not asked.says():
         raise ActRefused("not-done needs evidence in words")
     return Move(act="not-done", key=key)
+
+
+def _refuse_settled(key: Key, operation: Operation) -> None:
+    if operation.deciding_sighting() is not None:
+        raise MovedOn(f"evidence has arrived that settles {name_of(key)}: a sweep takes it up")
+
+
+def _is_named_by_its_undo(case: Case, key: Key) -> bool:
+    step = case.definition.step(key[0]) if case.definition else None
+    is_remote = isinstance(case.effect(key), saga.Effect)
+    return key[1] is Direction.FORWARD and is_remote and step is not None and callable(step.undo)
 
 
 def _compensate(case: Case, _asked: Asked) -> Move:

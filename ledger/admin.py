@@ -5,6 +5,7 @@ it, a reason and the fence that the person saw, and it goes through `ledger.reso
 no add, no change and no delete, for a superuser neither.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, override
 
@@ -65,10 +66,14 @@ class ActForm(forms.Form):
         min_length=acts.REASON_MIN, max_length=resolutions.REASON_MAX, widget=forms.Textarea
     )
 
-    def __init__(self, verb: acts.Verb, operations: list[str], data: Any = None) -> None:
+    def __init__(self, verb: acts.Verb, page: desk.Page, data: Any = None) -> None:
         super().__init__(data)
-        if verb.name in acts.OF_OPERATION and operations:
-            self.fields["operation"] = forms.ChoiceField(choices=[(o, o) for o in operations])
+        if verb.name in acts.OF_OPERATION and page.operations:
+            is_optional = page.is_whole and verb.name == "retry"
+            whole = [("", "the job as a whole")] if is_optional else []
+            self.fields["operation"] = forms.ChoiceField(
+                choices=[*whole, *((o, o) for o in page.operations)], required=not is_optional
+            )
         else:
             del self.fields["operation"]
         if verb.name != "done":
@@ -220,19 +225,18 @@ class JobAdmin(ReadOnlyAdmin):
 
     def perform(self, request: HttpRequest, job: models.Job, verb: acts.Verb) -> HttpResponse:
         """Ask for a reason first; then act, on what the person's own page showed."""
-        seen = request.POST.get("seen", "")
-        if not seen.isdecimal():
-            raise BadRequest("which page was seen?")
+        seen, heard = _number(request, "seen"), _number(request, "heard")
         page = desk.page(job)
-        form = ActForm(verb, page.operations, request.POST if "confirmed" in request.POST else None)
+        form = ActForm(verb, page, request.POST if "confirmed" in request.POST else None)
         if not form.is_valid():
-            shown = {"original": job, "page": page, "verb": verb, "form": form, "seen": seen}
+            shown = {"original": job, "page": page, "verb": verb, "form": form}
+            shown |= {"seen": seen, "heard": heard}
             context = {"opts": self.opts, "title": verb.title, "media": self.media + form.media}
             context |= {**self.admin_site.each_context(request), **shown}
             return TemplateResponse(request, "admin/ledger/job/confirm_act.html", context)
         asked = form.asked(verb, _staff(request).get_username())
         try:
-            done = resolutions.act(job.id, asked, by=_staff(request), seen=int(seen))
+            done = resolutions.act(job.id, asked, by=_staff(request), seen=seen, heard=heard)
         except acts.NotPermitted as refused:
             raise PermissionDenied(str(refused)) from refused
         except acts.ActRefused as refused:
@@ -243,6 +247,14 @@ class JobAdmin(ReadOnlyAdmin):
                 request, f"Recorded: {what}; the job is {done.state}.", messages.SUCCESS
             )
         return HttpResponseRedirect(request.path)
+
+
+def _number(request: HttpRequest, name: str) -> int:
+    """What the page said that it showed. BadRequest for anything but a number."""
+    said = request.POST.get(name, "")
+    if not re.fullmatch(r"[0-9]{1,18}", said):
+        raise BadRequest("which page was seen?")
+    return int(said)
 
 
 def _staff(request: HttpRequest) -> User:

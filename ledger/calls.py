@@ -187,7 +187,10 @@ class Pool:
 
     def _make(self, placed: Placed) -> bool:
         """Make the call and hand its outcome back; False if it was given up meanwhile."""
-        outcome = _perform(placed)
+        try:
+            outcome = perform(placed)
+        except BaseException as error:  # noqa: BLE001  a thread that died would keep its call, and its job, for ever
+            outcome = outcomes.Unknown(type(error).__name__, {"error": str(error)})
         with placed.lock:
             placed.returned_at = clock.monotonic()
             placed.outcome = outcome
@@ -196,7 +199,8 @@ class Pool:
         return is_ours
 
 
-def _perform(placed: Placed) -> outcomes.Sighted:
+def perform(placed: Placed) -> outcomes.Sighted:
+    """Make the call, if it cannot outlast its lease: the last look at that is right before the first byte."""
     left = placed.owner.lease_deadline - clock.monotonic()
     if placed.withdrawn or left < placed.call.timeout_seconds + ABANDON_GRACE_SECONDS:
         return outcomes.NotSent(

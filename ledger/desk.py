@@ -62,6 +62,8 @@ class Page:
     money: standing.Money
     events: list[Event]
     operations: list[str]  # as an act names them; the one that the job is parked for comes first
+    is_whole: bool  # it is parked for no operation in particular
+    heard: int  # sightings that the page shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ def page(job: models.Job) -> Page:
         money=standing.money(ops),
         events=sorted([*_events(entries), *_acts(job.id)], key=lambda event: event.at),
         operations=[acts.name_of(k) for k in sorted(ops, key=lambda k: k != blocked)],
+        is_whole=blocked is None,
+        heard=sum(len(op.sightings) for op in ops.values()),
     )
 
 

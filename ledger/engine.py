@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import connection
 
 from ledger import (
+    actions,
     calls,
     clock,
     crashpoints,
@@ -23,7 +24,6 @@ from ledger import (
     leases,
     local_batches,
     persist,
-    planner,
     saga,
     sql,
     telemetry,
@@ -130,7 +130,7 @@ class Run:
 
     def run_locals(self) -> None:
         """Run LOCAL steps, many in one transaction, and go on with what they lead to."""
-        ready = [h for h in self.held.values() if isinstance(h.next, planner.RunLocal)]
+        ready = [h for h in self.held.values() if isinstance(h.next, actions.RunLocal)]
         until = min(self._deadline(), clock.monotonic() + settings.LEASE_SECONDS / 3)
         for held, write, written in local_batches.run(ready, until, leaving=self._is_leaving()):
             self._go_on(held, write, written)
@@ -183,13 +183,13 @@ class Run:
     def _hand_over(self, held: Held) -> None:
         """Give a call to a thread: outside any transaction, and after the commit of its attempt."""
         action = held.next
-        if isinstance(action, planner.RunLocal) or not isinstance(
-            action, planner.Send | planner.Ask | planner.Bury
+        if isinstance(action, actions.RunLocal) or not isinstance(
+            action, actions.Send | actions.Ask | actions.Bury
         ):
             return
         assert not connection.in_atomic_block, "no transaction spans a call"
         assert not held.news, "what was learned is stored before the next call"
-        if isinstance(action, planner.Send):
+        if isinstance(action, actions.Send):
             last = held.entries[-1]
             assert isinstance(last, Attempt), "a call needs its committed attempt"
             assert last.n == action.n, "the call is the one that was committed"

@@ -5,6 +5,7 @@ it learned on the way stays news until `settled` hears from the database that it
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from uuid import UUID
 from django.conf import settings
 
 from ledger import (
+    actions,
     calls,
     clock,
     evidence,
@@ -34,7 +36,7 @@ from ledger.states import ENDED, JobState, Lane, ParkedReason
 PLANS_MAX = (
     100  # of one job in one turn: each but the last records evidence of an operation or turns back
 )
-GIVE_BACK = planner.Wait(timedelta(), "")
+GIVE_BACK = actions.Wait(timedelta(), "")
 Operations = dict[operations.Key, operations.Operation]
 
 
@@ -53,9 +55,9 @@ class Held:
         self.entries = entries
         self.lease_deadline = lease_deadline
         self.news: list[Entry] = []
-        self.next: planner.Action | None = None
+        self.next: actions.Action | None = None
         self.awaits: calls.Placed | None = None
-        self._parks: planner.Park | None = None
+        self._parks: actions.Park | None = None
         self._input: Any = None
         self._policy = policy.current()
         self._clock = (claimed.now, clock.monotonic())
@@ -67,7 +69,7 @@ class Held:
 
     def is_ready(self, *, leaving: bool) -> bool:
         """Nothing is out for it, and it does not wait for a local batch (a leaving process gives it back instead)."""
-        waits_for_batch = isinstance(self.next, planner.RunLocal) and not self.news and not leaving
+        waits_for_batch = isinstance(self.next, actions.RunLocal) and not self.news and not leaving
         return self.awaits is None and not waits_for_batch
 
     def hear(self, placed: calls.Placed) -> None:
@@ -105,7 +107,7 @@ class Held:
             Receipt(step, direction, n, ReceiptOutcome(name), found, self.now(), self.fence)
         )
 
-    def learn_local(self, action: planner.RunLocal, outcome: outcomes.Outcome) -> None:
+    def learn_local(self, action: actions.RunLocal, outcome: outcomes.Outcome) -> None:
         """Attempt and receipt of a LOCAL operation, which commit together."""
         self.news.append(
             Attempt(
@@ -122,7 +124,7 @@ class Held:
 
     def park(self, reason: ParkedReason, detail: str) -> None:
         """Whatever the plan would be: the next write parks this job."""
-        self._parks = planner.Park(reason, "", detail)
+        self._parks = actions.Park(reason, "", detail)
         self.next = None
 
     def forget_unwritable(self, detail: str) -> None:
@@ -132,7 +134,7 @@ class Held:
         )
         kept = {"unwritable": True, "length": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
         self.news = [
-            Receipt(e.step, e.direction, e.n, ReceiptOutcome.UNKNOWN, kept, e.at, self.fence)
+            replace(e, outcome=ReceiptOutcome.UNKNOWN, evidence=kept | _abandoned(e.evidence))
             for e in self.news
             if isinstance(e, Receipt) and not self._is_local(e)
         ]
@@ -145,7 +147,7 @@ class Held:
 
     def turn(self, direction: Direction) -> None:
         """Take over the direction that the database holds: a LOCAL step that was planned for the other one is void."""
-        if direction is not self.direction and isinstance(self.next, planner.RunLocal):
+        if direction is not self.direction and isinstance(self.next, actions.RunLocal):
             self.next = None
         self.direction = direction
 
@@ -158,7 +160,7 @@ class Held:
             telemetry.emit("plan.failed", level="error", job=str(self.id), error_class=name)
             self.park(ParkedReason.CONFLICT, f"planning raised {name}: {error}")
             action, direction, ops = self._plan()
-        if leaving and isinstance(action, planner.Send | planner.Ask | planner.Bury):
+        if leaving and isinstance(action, actions.Send | actions.Ask | actions.Bury):
             action = GIVE_BACK
         self.next = action
         return self._write(action, direction, ops)
@@ -168,15 +170,15 @@ class Held:
         assert written.result != "stale", "a stale job is dropped, not settled"
         assert written.at is not None, "a stored write has a time"
         is_turned = written.direction is not write.direction  # before this write, or since
-        if not written.fits or (is_turned and isinstance(self.next, planner.RunLocal)):
+        if not written.fits or (is_turned and isinstance(self.next, actions.RunLocal)):
             self.next = None  # what was planned is void; a stored attempt is not, and is sent
         self.seq, self.direction = written.seq, written.direction
         self._clock = (written.at, clock.monotonic())
         self.entries.extend(self.news)
         self.news.clear()
-        if written.fits and isinstance(self.next, planner.Send) and write.attempts:
+        if written.fits and isinstance(self.next, actions.Send) and write.attempts:
             a = write.attempts[-1]
-            if not isinstance(self.next, planner.RunLocal):
+            if not isinstance(self.next, actions.RunLocal):
                 arguments = a.arguments if a.n == 1 else None
                 self.entries.append(
                     Attempt(
@@ -184,7 +186,7 @@ class Held:
                     )
                 )
 
-    def place(self, action: planner.Send | planner.Ask | planner.Bury) -> calls.Placed:
+    def place(self, action: actions.Send | actions.Ask | actions.Bury) -> calls.Placed:
         """The call that a stored attempt, or a question, allows."""
         effect = action.step.effect_of(action.direction)
         assert isinstance(effect, saga.Effect), "a LOCAL step is not called from a thread"
@@ -202,7 +204,7 @@ class Held:
             call=self.call(action, min(effect.call_seconds, settings.CALL_SECONDS_MAX)),
         )
 
-    def call(self, action: planner.Send | planner.Ask | planner.Bury, seconds: float) -> saga.Call:
+    def call(self, action: actions.Send | actions.Ask | actions.Bury, seconds: float) -> saga.Call:
         return saga.Call(
             operation_id=saga.operation_id(self.id, action.step.name, action.direction),
             job_id=self.id,
@@ -216,29 +218,29 @@ class Held:
         step = self.definition.step(receipt.step)
         return step is not None and isinstance(step.effect_of(receipt.direction), saga.Local)
 
-    def _plan(self) -> tuple[planner.Action, Direction, Operations]:
+    def _plan(self) -> tuple[actions.Action, Direction, Operations]:
         """Ask until the action needs the outside, a wait or the end: evidence is recorded, a refusal turns the job."""
         direction, now = self.direction, self.now()
         for _ in range(PLANS_MAX):
             ops = operations.fold([*self.entries, *self.news])
             action = self._parks or self._next_action(direction, ops, now)
             match action:
-                case planner.Record(step, of, n, outcome, found):
+                case actions.Record(step, of, n, outcome, found):
                     self.news.append(Receipt(step, of, n, outcome, found, now, self.fence))
-                case planner.TurnBack():
+                case actions.TurnBack():
                     direction = Direction.BACKWARD
                 case _:
                     return action, direction, ops
-        endless = planner.Park(ParkedReason.CONFLICT, "", "the plan does not come to an end")
+        endless = actions.Park(ParkedReason.CONFLICT, "", "the plan does not come to an end")
         return endless, direction, operations.fold([*self.entries, *self.news])
 
-    def _next_action(self, direction: Direction, ops: Operations, now: datetime) -> planner.Action:
+    def _next_action(self, direction: Direction, ops: Operations, now: datetime) -> actions.Action:
         if self._input is None:
             self._input = self.definition.input(**self.claimed.input)
         job = planner.Job(self.id, self._input, direction, self.claimed.lane)
         return planner.decide(self.definition, job, ops, now, self._policy)
 
-    def _write(self, action: planner.Action, direction: Direction, ops: Operations) -> Write:
+    def _write(self, action: actions.Action, direction: Direction, ops: Operations) -> Write:
         receipts = [e for e in self.news if isinstance(e, Receipt)]
         write = Write(
             job_id=self.id,
@@ -253,7 +255,7 @@ class Held:
             attempts=[_new_attempt(e) for e in self.news if isinstance(e, Attempt)],
         )
         sends: str | None = None
-        if isinstance(action, planner.Send) and not isinstance(action, planner.RunLocal):
+        if isinstance(action, actions.Send) and not isinstance(action, actions.RunLocal):
             write.attempts.append(
                 NewAttempt(
                     action.step.name,
@@ -271,13 +273,17 @@ class Held:
         return write
 
 
+def _abandoned(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: found[name] for name in ("abandoned",) if name in found}
+
+
 def _handler(
-    action: planner.Send | planner.Ask | planner.Bury, effect: saga.Effect
+    action: actions.Send | actions.Ask | actions.Bury, effect: saga.Effect
 ) -> tuple[calls.Kind, object]:
     match action:
-        case planner.Ask():
+        case actions.Ask():
             return "probe", effect.probe
-        case planner.Bury():
+        case actions.Bury():
             return "tombstone", effect.tombstone
         case _:
             return "call", action.step.handler_of(action.direction)
@@ -289,24 +295,24 @@ def _new_attempt(entry: Attempt) -> NewAttempt:
     )
 
 
-def _move(write: Write, action: planner.Action) -> None:
+def _move(write: Write, action: actions.Action) -> None:
     """Where the job goes with this write."""
     match action:
-        case planner.Wait() if action is GIVE_BACK:
+        case actions.Wait() if action is GIVE_BACK:
             backward = write.direction is Direction.BACKWARD and write.lane == Lane.FORWARD
             write.state = JobState.WAITING if backward else JobState.QUEUED
             write.lane = Lane.COMPENSATION if backward else write.lane
-        case planner.Wait(delay, lane):
+        case actions.Wait(delay, lane):
             write.state, write.lane = JobState.WAITING, lane
             write.delay_seconds = max(0.0, delay.total_seconds())
-        case planner.Finish(state):
+        case actions.Finish(state):
             write.state = state
-        case planner.Park(reason, operation, detail):
+        case actions.Park(reason, operation, detail):
             write.state = JobState.PARKED
             write.parked_reason = reason
             write.parked_detail = ": ".join(filter(None, (operation, detail)))[:2_000]
         case _:
-            assert not isinstance(action, planner.Record | planner.TurnBack), (
+            assert not isinstance(action, actions.Record | actions.TurnBack), (
                 "these are planned away"
             )
 
@@ -324,6 +330,8 @@ def _checkpoint(ops: Operations, write: Write) -> dict[str, Any]:
 def sighted(placed: calls.Placed, kind: str) -> sightings.NewSighting:
     """What a call or a probe brought, as a sighting."""
     name, found = evidence.of(placed.outcome or outcomes.Unknown("deadline"))
+    if placed.outcome is None:  # it is given up, and may yet come back
+        found["abandoned"] = True
     if placed.asked_at is not None and placed.kind != "call":
         found["asked_at"] = placed.asked_at.isoformat()
     return sightings.NewSighting(

@@ -13,7 +13,7 @@ import psycopg
 from django.conf import settings
 from django.db import Error, transaction
 
-from ledger import clock, crashpoints, journal, outcomes, planner, sql, telemetry
+from ledger import actions, clock, crashpoints, journal, outcomes, sql, telemetry
 from ledger.holding import Held
 from ledger.journal import Write, Written
 
@@ -69,7 +69,7 @@ class _Batch:
             failed = _lock_rows(ours)
             for held in ours:
                 action = held.next
-                assert isinstance(action, planner.RunLocal), "only a planned LOCAL step runs here"
+                assert isinstance(action, actions.RunLocal), "only a planned LOCAL step runs here"
                 held.learn_local(action, failed.get(held.id) or _handle(held, action))
                 self._writes[held.id] = held.decide(leaving=leaving)
             crashpoints.reach("local.after_handlers")
@@ -140,7 +140,7 @@ def _lock_rows(batch: list[Held]) -> dict[UUID, outcomes.NotSent]:
     failed: dict[UUID, outcomes.NotSent] = {}
     for held in batch:
         action = held.next
-        assert isinstance(action, planner.RunLocal), "only a planned LOCAL step runs here"
+        assert isinstance(action, actions.RunLocal), "only a planned LOCAL step runs here"
         if (rows := action.step.rows) is None:
             continue
         try:
@@ -155,7 +155,7 @@ def _lock_rows(batch: list[Held]) -> dict[UUID, outcomes.NotSent]:
     return failed
 
 
-def _handle(held: Held, action: planner.RunLocal) -> outcomes.Outcome:
+def _handle(held: Held, action: actions.RunLocal) -> outcomes.Outcome:
     handler = action.step.handler_of(action.direction)
     assert callable(handler), "the planner runs only what has a handler"
     call = held.call(action, settings.LEASE_SECONDS / 10)
@@ -178,6 +178,6 @@ def _handle(held: Held, action: planner.RunLocal) -> outcomes.Outcome:
         return _failed(action, type(error).__name__)
 
 
-def _failed(action: planner.RunLocal, reason: str) -> outcomes.NotSent:
+def _failed(action: actions.RunLocal, reason: str) -> outcomes.NotSent:
     telemetry.emit("local.failed", level="error", step=action.step.name, error_class=reason)
     return outcomes.NotSent(reason)

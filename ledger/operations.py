@@ -78,8 +78,7 @@ Key = tuple[str, Direction]
 
 
 RULED = {"done": ReceiptOutcome.CONFIRMED, "not-done": ReceiptOutcome.REFUSED}
-FRESH_ATTEMPTS = frozenset({"retry"})
-FRESH_QUESTIONS = frozenset({"retry", "ask"})
+FRESH = frozenset({"retry", "ask"})  # acts that give new budgets
 
 
 @dataclass(slots=True)
@@ -128,9 +127,9 @@ class Operation:
 
     def budget_used(self) -> int:
         """Attempts that count: unknown, without a receipt, or failed to connect; not throttled ones or those released.
-        A person's retry gives a fresh budget.
+        A person's retry, or question, gives a fresh budget.
         """
-        since = self.resolved_at(FRESH_ATTEMPTS)
+        since = self.resolved_at(FRESH)
         return sum(1 for a in self.attempts if self._counts(a) and (since is None or a.at > since))
 
     def last(self) -> Attempt:
@@ -141,7 +140,7 @@ class Operation:
 
     def answers(self, kind: str) -> list[Sighting]:
         """Probes, or tombstones, since the last attempt and since a person last asked."""
-        asked = self.resolved_at(FRESH_QUESTIONS)
+        asked = self.resolved_at(FRESH)
         since = max(self.last().at, asked) if asked is not None else self.last().at
         return [s for s in self.sightings if s.kind == kind and s.at >= since]
 
@@ -160,6 +159,11 @@ class Operation:
             (s for s in self.sightings if (since is None or s.at > since) and self._against(s)),
             None,
         )
+
+    def witness(self) -> Mapping[str, Any]:
+        """What the last who saw it happen says of the effect; nothing, where nobody did."""
+        said = [r for r in (*self.receipts.values(), *self.sightings) if r.outcome == "confirmed"]
+        return max(said, key=lambda r: r.at).evidence if said else {}
 
     def resolved_at(self, acts: frozenset[str]) -> datetime | None:
         """When a person last did one of these."""
@@ -187,9 +191,8 @@ class Operation:
             return receipt.at, True
         words = [s for s in self.sightings if s.n == attempt.n and s.fence in (None, attempt.fence)]
         for s in words:
-            if s.kind == "late" or (
-                s.kind == "sender_lost" and s.evidence.get("how") == "owner_dead"
-            ):
+            is_back = s.kind == "late" and not s.evidence.get("abandoned")
+            if is_back or (s.kind == "sender_lost" and s.evidence.get("how") == "owner_dead"):
                 return s.at, True
         ends = [_lease_end(s) for s in words if s.kind == "sender_lost"]
         if receipt is not None:
@@ -209,7 +212,7 @@ class Operation:
     def _outcome(self, attempt: Attempt) -> ReceiptOutcome | None:
         """As its receipt says; or its sender, where that came too late for a receipt."""
         receipt = self.receipts.get(attempt.n)
-        if receipt is not None and receipt.outcome is not ReceiptOutcome.UNKNOWN:
+        if receipt is not None and not receipt.evidence.get("abandoned"):
             return receipt.outcome
         unsent = (ReceiptOutcome.NOT_SENT, ReceiptOutcome.THROTTLED)
         for s in self.sightings:
@@ -246,8 +249,12 @@ def fold(entries: Iterable[Entry]) -> dict[Key, Operation]:
 
 
 def _ruling(entry: Resolution, operation: Operation) -> Receipt:
+    """A person's word as a receipt. What they left out of an effect, its last witness had: later arguments need it."""
     n = operation.attempts[-1].n if operation.attempts else 0
-    evidence = {**entry.evidence, "resolved_by": entry.by}
+    seen = operation.witness() if RULED[entry.act] is ReceiptOutcome.CONFIRMED else {}
+    known = {name: seen[name] for name in ("ref", "data") if name in seen}
+    said = {k: v for k, v in entry.evidence.items() if v}
+    evidence = {**known, **said, "resolved_by": entry.by}
     return Receipt(entry.step, entry.direction, n, RULED[entry.act], evidence, entry.at)
 
 

@@ -38,7 +38,7 @@ def send_again_at(
     receipt = operation.last_receipt()
     if receipt is None:  # its sender died: the reclaim has waited already
         return now
-    asked = operation.resolved_at(operations.FRESH_ATTEMPTS)
+    asked = operation.resolved_at(operations.FRESH)
     if receipt.evidence.get("released") or (asked is not None and asked >= receipt.at):
         return now
     return receipt.at + _patience(policy, operation_id, receipt, operation.budget_used())

@@ -12,6 +12,18 @@ from typing import Any
 from uuid import UUID
 
 from ledger import canonical, doubt, operations, patience, saga
+from ledger.actions import (
+    Action,
+    Ask,
+    Bury,
+    Finish,
+    Park,
+    Record,
+    RunLocal,
+    Send,
+    TurnBack,
+    Wait,
+)
 from ledger.doubt import Verdict
 from ledger.operations import Entry, Key, Operation
 from ledger.outcomes import OperationConflict, ReceiptOutcome
@@ -33,83 +45,6 @@ class Job:
     input: Any
     direction: Direction
     lane: str
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Write attempt n, then call. `arguments` are those frozen with attempt 1."""
-
-    step: saga.Step
-    direction: Direction
-    n: int
-    arguments: Mapping[str, Any]
-    fingerprint: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class RunLocal(Send):
-    """Run a LOCAL handler in a local batch: attempt and receipt commit with its rows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Probe the provider about an operation in doubt. No attempt is written."""
-
-    step: saga.Step
-    direction: Direction
-    n: int
-    arguments: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Bury:
-    """Tell the provider to refuse this operation id from now on: the job no longer wants it. No attempt is written."""
-
-    step: saga.Step
-    direction: Direction
-    n: int
-    arguments: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Evidence decides: write this receipt, then plan again."""
-
-    step: str
-    direction: Direction
-    n: int
-    outcome: ReceiptOutcome
-    evidence: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class TurnBack:
-    """A forward operation is refused, or given up unsent: from now on the job goes backward."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Give the job back with a due time, in this lane."""
-
-    delay: timedelta
-    lane: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    state: JobState
-
-
-@dataclass(frozen=True, slots=True)
-class Park:
-    """Only blocked operations are left. `detail` is for the person who looks."""
-
-    reason: ParkedReason
-    operation: str
-    detail: str = ""
-
-
-Action = Send | RunLocal | Ask | Bury | Record | TurnBack | Wait | Finish | Park
 
 
 def next_action(
@@ -136,12 +71,23 @@ def decide(
         return Park(
             ParkedReason.UNSUPPORTED_VERSION, unknown[0], "the journal has a step this saga lacks"
         )
+    if (seen := _seen(ops)) is not None:
+        return seen
     context = _Context(definition, job, ops, now, policy)
     if job.direction is Direction.FORWARD:
         return _contradicted(context) or _forward(context)
     if job.lane == Lane.FORWARD and _has_undo_work(ops):
         return Wait(timedelta(), Lane.COMPENSATION)
     return _backward(context)
+
+
+def _seen(ops: Mapping[Key, Operation]) -> Record | None:
+    """Evidence that decides is taken before anything else, of whichever operation: who sent the job on for it expects so."""
+    for (name, direction), operation in ops.items():
+        if (s := operation.deciding_sighting()) is not None:
+            found = {**s.evidence, "seen_by": s.kind}
+            return Record(name, direction, s.n, ReceiptOutcome(s.outcome), found)
+    return None
 
 
 def pivot_may_be_sent(
@@ -176,22 +122,22 @@ class _Context:
 
 def _forward(ctx: _Context) -> Action:
     """Step by step. Nobody is turned back past the pivot: its refusal is proved before the job turns."""
-    for index, step in enumerate(ctx.definition.steps):
+    for step in ctx.definition.steps:
         operation = ctx.ops.get((step.name, Direction.FORWARD))
         if operation is not None and operation.is_confirmed():
             continue
         if operation is not None and operation.is_refused():
-            return _after_pivot(ctx, index, step, ParkedReason.REFUSED_AFTER_PIVOT) or TurnBack()
+            return _after_pivot(ctx, step, ParkedReason.REFUSED_AFTER_PIVOT) or TurnBack()
         action = _drive(ctx, step, Direction.FORWARD, operation)
         if isinstance(action, Park) and action.reason is ParkedReason.EXHAUSTED:
-            return _after_pivot(ctx, index, step, ParkedReason.EXHAUSTED) or TurnBack()
+            return _after_pivot(ctx, step, ParkedReason.EXHAUSTED) or TurnBack()
         return action
     return Finish(JobState.CONFIRMED)
 
 
-def _after_pivot(ctx: _Context, index: int, step: saga.Step, reason: ParkedReason) -> Park | None:
-    pivot = ctx.definition.pivot_index()
-    if pivot is None or index <= pivot:
+def _after_pivot(ctx: _Context, step: saga.Step, reason: ParkedReason) -> Park | None:
+    """A step before the pivot too may be ruled not done when the pivot has been sent: nothing goes back past it."""
+    if not (ctx.is_past_pivot(step) or pivot_may_be_sent(ctx.definition, ctx.ops, None)):
         return None
     return Park(reason, ctx.operation_id(step, Direction.FORWARD))
 
@@ -246,7 +192,9 @@ def _going_back(ctx: _Context, step: saga.Step) -> tuple[Action | None, bool]:
     if (against := _contradiction(ctx, step.name, Direction.FORWARD, forward)) is not None:
         return against, True
     if forward.is_refused() or forward.is_proved_unsent():
-        return None, False
+        undo = ctx.ops.get((step.name, Direction.BACKWARD))
+        is_open = undo is not None and bool(undo.doubtful())  # sent before a person ruled
+        return (_drive(ctx, step, Direction.BACKWARD, undo) if is_open else None), False
     if not forward.is_confirmed():
         return _drive(ctx, step, Direction.FORWARD, forward), True
     return _undo(ctx, step), False
@@ -304,10 +252,7 @@ def _again(ctx: _Context, step: saga.Step, direction: Direction, operation: Oper
 
 
 def _in_doubt(ctx: _Context, step: saga.Step, direction: Direction, operation: Operation) -> Action:
-    """Evidence first; then whatever gets some (`ledger.doubt`); otherwise blocked."""
-    if (seen := operation.deciding_sighting()) is not None:
-        found = {**seen.evidence, "seen_by": seen.kind}
-        return Record(step.name, direction, seen.n, ReceiptOutcome(seen.outcome), found)
+    """Whatever gets evidence (`ledger.doubt`); otherwise blocked."""
     operation_id, effect = ctx.operation_id(step, direction), step.effect_of(direction)
     if isinstance(effect, saga.Local):
         # Its handler said so, and its rows were rolled back: it is safe to run again, once a person has looked.
@@ -335,7 +280,7 @@ def _in_doubt(ctx: _Context, step: saga.Step, direction: Direction, operation: O
 
 def _is_retried(operation: Operation) -> bool:
     """A person asked for another attempt since the last one."""
-    asked = operation.resolved_at(operations.FRESH_ATTEMPTS)
+    asked = operation.resolved_at(frozenset({"retry"}))
     return asked is not None and asked > operation.last().at
 
 

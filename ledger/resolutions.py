@@ -87,10 +87,17 @@ SELECT moved.lane, r.at FROM moved, r
 """
 
 
-def act(job_id: UUID, asked: Asked, *, by: AbstractUser, seen: int | None = None) -> Resolved:
+def act(
+    job_id: UUID,
+    asked: Asked,
+    *,
+    by: AbstractUser,
+    seen: int | None = None,
+    heard: int | None = None,
+) -> Resolved:
     """Do what a person asks, or raise ActRefused with nothing written. Joins the caller's transaction or opens one.
 
-    `seen` is the fence that their page showed; None: whatever is current now.
+    `seen` is the fence that their page showed, `heard` how many sightings; None: whatever is current now.
     """
     _refuse_unfit(asked, by)
     with transaction.atomic():
@@ -99,6 +106,7 @@ def act(job_id: UUID, asked: Asked, *, by: AbstractUser, seen: int | None = None
             _refuse_overtaken(case, seen)
             return _turn(case, asked, by)
         acts.refuse_moved(case, asked, seen)
+        acts.refuse_unheard(case, asked, heard)
         move = acts.judge(case, asked)
         crashpoints.reach("resolution.before")
         stored = sql.fetch(ACT, _parameters(case, asked, move))

@@ -176,6 +176,11 @@ def register(saga: Saga) -> Saga:
     return saga
 
 
+def forget(saga: Saga) -> None:
+    """For a matrix or a test; a build forgets none."""
+    _registered.remove(saga)
+
+
 def registered() -> list[Saga]:
     return list(_registered)
 

@@ -5,18 +5,19 @@ owner plans from the journal, as after any crash. It is the sweeps' own work a m
 functions: leases that have ended are taken back (a live one is left alone), what is due is ranked, lanes are rung.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from ledger import journal, planner, policy, saga, selectors, tickets
-from ledger.operations import Entry
+from ledger import actions, journal, planner, policy, saga, selectors, tickets
+from ledger.operations import Entry, Receipt
 from ledger.saga import Direction
 from ledger.selectors import Whereabouts
 from ledger.states import ENDED, JobState
 from recovery import sweeps
 
 LISTED_MAX = 1_000
+PLANS_MAX = 100  # as in the engine
 PASSES_MAX = 50  # of the reclaim sweep, which is bounded itself
 
 
@@ -121,27 +122,44 @@ def _planned(job: Whereabouts, entries: Sequence[Entry]) -> tuple[str, bool]:
     if definition is None:
         return f"waits for a build that knows {job.saga} version {job.version}", True
     try:
-        request = definition.input(**job.input)
-        asked = planner.Job(job.id, request, job.direction, job.lane)
-        at = max(job.now, job.due_at)  # as of when it is claimed
-        action = planner.next_action(definition, asked, entries, at, policy.current())
+        plan = list(_plan(definition, job, entries))
     except Exception as error:  # noqa: BLE001  as in the engine, which parks a job that cannot be planned
         return f"cannot be planned ({type(error).__name__}): the engine will park it", False
-    return _in_words(action, job), not isinstance(action, planner.Park)
+    words = ", then ".join(_in_words(action, job) for action in plan)
+    return words, not isinstance(plan[-1], actions.Park)
 
 
-def _in_words(action: planner.Action, job: Whereabouts) -> str:
+def _plan(
+    definition: saga.Saga, job: Whereabouts, entries: Sequence[Entry]
+) -> Iterator[actions.Action]:
+    """Up to the first action that needs the outside, a wait or the end, as its next owner will plan it."""
+    known, request, direction = list(entries), definition.input(**job.input), job.direction
+    at = max(job.now, job.due_at)  # as of when it is claimed
+    for _ in range(PLANS_MAX):
+        asked = planner.Job(job.id, request, direction, job.lane)
+        action = planner.next_action(definition, asked, known, at, policy.current())
+        yield action
+        match action:
+            case actions.Record(step, of, n, outcome, found):
+                known.append(Receipt(step, of, n, outcome, found, at))
+            case actions.TurnBack():
+                direction = Direction.BACKWARD
+            case _:
+                return
+
+
+def _in_words(action: actions.Action, job: Whereabouts) -> str:
     match action:
-        case planner.Send(step, direction, n):
-            does = "runs" if isinstance(action, planner.RunLocal) else "sends"
+        case actions.Send(step, direction, n):
+            does = "runs" if isinstance(action, actions.RunLocal) else "sends"
             return f"{does} {_name(step.name, direction)}{' again, same id' if n > 1 else ''}"
-        case planner.Ask(step, direction):
+        case actions.Ask(step, direction):
             return f"asks the provider about {_name(step.name, direction)}"
-        case planner.Bury(step, direction):
+        case actions.Bury(step, direction):
             return f"tells the provider to refuse {_name(step.name, direction)}"
-        case planner.Record(name, direction, _, outcome, _):
+        case actions.Record(name, direction, _, outcome, _):
             return f"records that {_name(name, direction)} was {outcome}, as was seen"
-        case planner.Wait(delay, lane):
+        case actions.Wait(delay, lane):
             until = (max(job.now, job.due_at) + delay).isoformat(timespec="seconds")
             return f"moves to the {lane} lane" if not delay else f"waits until {until}"
         case _:
@@ -149,14 +167,14 @@ def _in_words(action: planner.Action, job: Whereabouts) -> str:
 
 
 def _in_words_of_job(
-    action: planner.TurnBack | planner.Finish | planner.Park, job: Whereabouts
+    action: actions.TurnBack | actions.Finish | actions.Park, job: Whereabouts
 ) -> str:
     match action:
-        case planner.TurnBack():
+        case actions.TurnBack():
             return "goes backward and undoes what was done"
-        case planner.Finish(state):
+        case actions.Finish(state):
             return f"ends: {state}"
-        case planner.Park(reason, operation, detail):
+        case actions.Park(reason, operation, detail):
             what = ": ".join(filter(None, (reason, operation, detail)))
             return f"parks: {what}; then needs a person: manage.py resolve {job.id}"
 

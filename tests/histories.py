@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ledger import canonical, patience, planner, saga
+from ledger import actions, canonical, patience, planner, saga
 from ledger.operations import Attempt, Entry, Receipt, Resolution, Sighting
 from ledger.outcomes import ReceiptOutcome
 from ledger.saga import Direction
@@ -103,36 +103,36 @@ def plan(
     direction: Direction = FORWARD,
     lane: str = "",
     of: saga.Saga | None = None,
-) -> planner.Action:
+) -> actions.Action:
     lane = lane or ("forward" if direction is FORWARD else "compensation")
     job = planner.Job(JOB, INPUT, direction, lane)
     return planner.next_action(of or definition(), job, entries, NOW, POLICY)
 
 
-def told(action: planner.Action) -> tuple[Any, ...]:
+def told(action: actions.Action) -> tuple[Any, ...]:
     """An action in a form that fits a table."""
     match action:
-        case planner.Send():
-            verb = "local" if isinstance(action, planner.RunLocal) else "send"
+        case actions.Send():
+            verb = "local" if isinstance(action, actions.RunLocal) else "send"
             return (verb, action.step.name, str(action.direction), action.n)
-        case planner.Ask(step, direction, n, _) | planner.Bury(step, direction, n, _):
-            verb = "ask" if isinstance(action, planner.Ask) else "bury"
+        case actions.Ask(step, direction, n, _) | actions.Bury(step, direction, n, _):
+            verb = "ask" if isinstance(action, actions.Ask) else "bury"
             return (verb, step.name, str(direction), n)
-        case planner.Record(name, direction, _, outcome, _):
+        case actions.Record(name, direction, _, outcome, _):
             return ("record", name, str(direction), str(outcome))
         case _:
             return _told_of_job(action)
 
 
 def _told_of_job(
-    action: planner.TurnBack | planner.Wait | planner.Finish | planner.Park,
+    action: actions.TurnBack | actions.Wait | actions.Finish | actions.Park,
 ) -> tuple[Any, ...]:
     match action:
-        case planner.TurnBack():
+        case actions.TurnBack():
             return ("turn",)
-        case planner.Wait(_, lane):
+        case actions.Wait(_, lane):
             return ("wait", lane)
-        case planner.Finish(state):
+        case actions.Finish(state):
             return ("finish", str(state))
-        case planner.Park(reason, operation, _):
+        case actions.Park(reason, operation, _):
             return ("park", str(reason), operation.removeprefix(f"{JOB}:"))

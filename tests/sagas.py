@@ -84,7 +84,7 @@ def registered(definition: saga.Saga) -> Iterator[saga.Saga]:
     try:
         yield definition
     finally:
-        saga._registered.remove(definition)
+        saga.forget(definition)
 
 
 @contextmanager

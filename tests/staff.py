@@ -13,6 +13,7 @@ from ledger.saga import Direction
 
 MIGRATION = "ledger.migrations.0003_resolutions"
 REASON = "seen in the provider's own books"
+BY_HAND = {"ref": "seen-by-hand"}
 
 
 def member(name: str, group: str = "supervisor") -> User:
@@ -32,7 +33,7 @@ def asked(act: str, by: User, operation: str = "", **more: Any) -> acts.Asked:
             "by": by.get_username(),
             "reason": REASON,
             "operation": key,
-            "evidence": {"note": "their books say so"},
+            "evidence": {"note": "their books say so", **(BY_HAND if act == "done" else {})},
             **more,
         }
     )

@@ -43,7 +43,9 @@ class Desk:
     def press(self, job: UUID, act: str, seen: int, **confirmed: str) -> HttpResponseBase:
         """A button on the job's page; with fields, the form that follows it."""
         more = {"confirmed": "yes", "reason": staff.REASON, **confirmed} if confirmed else {}
-        return self.post(job, {"CHANGE_FORM-action": act, "seen": str(seen), **more})
+        heard = models.Sighting.objects.filter(job_id=job).count()
+        shown = {"seen": str(seen), "heard": str(heard)}
+        return self.post(job, {"CHANGE_FORM-action": act, **shown, **more})
 
     def told(self, answer: HttpResponseBase) -> str:
         """The page that an act leads to."""

@@ -130,13 +130,16 @@ def test_a_crafted_act_without_leave_does_nothing(stuck: Stuck, group: str, act:
     [
         {"seen": ""},
         {"seen": "-1"},
+        {"seen": "9" * 5_000},
+        {"heard": ""},
         {"_selected_action": "00000000-0000-0000-0000-000000000000"},
         {"csrfmiddlewaretoken": "forged"},
     ],
 )
 def test_a_crafted_form_is_refused(desk: Desk, stuck: Stuck, fields: dict[str, str]) -> None:
     before = everything(stuck)
-    whole = {"CHANGE_FORM-action": "retry", "seen": str(stuck.row.fence), "confirmed": "yes"}
+    shown = {"seen": str(stuck.row.fence), "heard": "0"}
+    whole = {"CHANGE_FORM-action": "retry", **shown, "confirmed": "yes"}
     answer = desk.post(stuck.job, {**whole, "reason": staff.REASON, **fields})
     assert answer.status_code in (400, 403)
     assert everything(stuck) == before

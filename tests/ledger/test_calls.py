@@ -283,3 +283,19 @@ def test_abandoned_threads_bound_the_calls_too(monkeypatch: pytest.MonkeyPatch) 
     while len(back) < 4:
         back += pool.returned(WAIT)
     assert pool.free() == 2
+
+
+def test_an_error_outside_the_handler_costs_neither_the_call_nor_the_thread() -> None:
+    pool = calls.Pool(1)
+    broken = place(lambda _call: outcomes.Confirmed())
+
+    def fail(point: str) -> None:
+        raise crashpoints.CrashPointError(point)
+
+    with crashpoints.armed("call.before", fail):
+        pool.place(broken)
+        (back,) = pool.returned(5.0)
+    assert isinstance(back.outcome, outcomes.Unknown)
+    pool.place(place(lambda _call: outcomes.Confirmed("next")))
+    (back,) = pool.returned(5.0)
+    assert back.outcome == outcomes.Confirmed("next")

@@ -215,7 +215,9 @@ def test_a_contradiction_that_its_next_owner_reads_parks_the_job_before_any_call
         drives.make_due(job_id)
         drives.drive_all()
     assert (job(job_id).state, job(job_id).parked_reason) == ("parked", "contradiction")
-    assert job(job_id).parked_detail.endswith("settled as confirmed, but its late answer says refused")
+    assert job(job_id).parked_detail.endswith(
+        "settled as confirmed, but its late answer says refused"
+    )
     assert world.called == ["room:forward", "payment:forward", "ticket:forward"]
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection, transaction
 
-from ledger import engine, models, operations, outcomes, planner
+from ledger import actions, engine, models, operations, outcomes
 from ledger.engine import Run
 from ledger.holding import Held
 from ledger.saga import Call
@@ -75,7 +75,7 @@ def held_with_a_call_planned() -> tuple[Run, Held]:
         claimed = claims.running(trip)
     held = Held(claimed, trip, [], 1e9)
     held.decide(leaving=False)
-    assert isinstance(held.next, planner.Send)
+    assert isinstance(held.next, actions.Send)
     return Run("forward"), held
 
 

@@ -12,10 +12,17 @@ from tests import drives, factories, sagas
 pytestmark = pytest.mark.usefixtures("worker_role")
 
 
-def sight(job: UUID, step: str, outcome: str) -> None:
-    evidence = {"ref": "seen-1", "data": {}}
-    direction = saga.Direction.FORWARD
-    sightings.record([sightings.NewSighting(job, step, direction, 1, "late", outcome, evidence)])
+def sight(
+    job: UUID,
+    step: str,
+    outcome: str,
+    direction: saga.Direction = saga.Direction.FORWARD,
+    fence: int | None = None,
+    **evidence: str,
+) -> None:
+    found = {"ref": f"ref-{job}:{step}:{direction}", "data": {}, **evidence}
+    late = sightings.NewSighting(job, step, direction, 1, "late", outcome, found, fence)
+    sightings.record([late])
 
 
 def parked_unknown(world: sagas.World, trip: saga.Saga) -> UUID:
@@ -74,3 +81,46 @@ def test_a_sighting_that_agrees_changes_nothing() -> None:
         sight(job, "room", "confirmed")
         assert sweeps.reconcile().count == 0
     assert drives.state(job) == "confirmed"
+
+
+def test_another_effect_of_the_same_operation_parks_an_ended_job() -> None:
+    """Confirmed twice, by two references, is charged twice."""
+    with sagas.trip(sagas.World()) as trip:
+        job = factories.submit(trip)
+        drives.drive_all()
+        sight(job, "payment", "confirmed", ref="another-capture")
+        assert [sweeps.reconcile().count for _ in range(2)] == [1, 0]
+    assert models.Job.objects.get(id=job).parked_reason == "contradiction"
+
+
+@pytest.mark.parametrize("outcome", ["not_sent", "unknown"])
+def test_a_sender_that_came_back_sends_a_parked_unknown_on_once(outcome: str) -> None:
+    world = sagas.World()
+    effect = world.effect("any", key_lifetime=None)
+    with sagas.trip(world, effect=effect, parks_when_unknown=True) as trip:
+        job = parked_unknown(world, trip)
+        sight(job, "payment", outcome, fence=1)
+        assert sweeps.reconcile().count == 1
+        drives.drive_all()
+        assert drives.state(job) == "parked"  # its receipt says that it was sent
+        assert sweeps.reconcile().count == 0
+
+
+def test_evidence_about_an_undo_that_was_given_up_settles_it() -> None:
+    world = sagas.World()
+    world.says("ticket:forward", sagas.raising(outcomes.Refused("no_seat")))
+    world.says("payment:backward", sagas.raising(TimeoutError()))
+    with sagas.trip(world, probe=True, undo_attempts=1) as trip:
+        world.says("payment:backward:probe", lambda _call: outcomes.NotLanded())
+        job = factories.submit(trip)
+        drives.drive_all()
+        drives.age_journal(job)
+        drives.make_due(job)
+        world.says("payment:backward:probe", lambda _call: outcomes.NotLanded())
+        drives.drive_all()
+        assert models.Job.objects.get(id=job).parked_reason == "compensation_failed"
+        sight(job, "payment", "confirmed", direction=saga.Direction.BACKWARD)
+        assert sweeps.reconcile().count == 1
+        drives.drive_all()
+    assert drives.state(job) == "compensated"
+    assert world.times("payment:backward") == 1

@@ -53,7 +53,7 @@ def test_nothing_is_handed_off_inside_a_transaction() -> None:
         "ledger.tickets._Bell._send": "celery",
         "recovery.sweeps.reclaim": "ring",
         "ledger.engine.Run._hand_over": "call",
-        "ledger.calls._perform": "call",
+        "ledger.calls.perform": "call",
     }
     assert {function: found[function][0].kind for function in places} == places
     assert in_transaction(found) == {}

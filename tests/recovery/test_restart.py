@@ -14,7 +14,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from pytest_django.fixtures import Settings
 
-from ledger import outcomes, saga, sql, tickets
+from ledger import outcomes, saga, sightings, sql, tickets
 from recovery import restart
 from tests import claims, drives, factories, sagas
 from tests.sagas import World
@@ -62,6 +62,18 @@ def died_after_a_send(trip: saga.Saga) -> UUID:
     return claimed.id
 
 
+def test_what_parks_after_its_evidence_is_recorded_does_not_go_on() -> None:
+    world = World()
+    with sagas.trip(world) as trip:
+        id_ = died_after_a_send(trip)
+        claims.turn(id_)
+        refused_undo(id_)
+        out, why = refused(id_)
+    assert "records that payment was refused, as was seen, then " in out
+    assert "parks: compensation_failed" in out
+    assert why == "1 of these jobs cannot go on without a person"
+
+
 def test_the_last_checkpoint_is_told() -> None:
     world = World()
     world.says("payment:forward", sagas.raising(outcomes.Throttled(timedelta(hours=1))))
@@ -69,6 +81,13 @@ def test_the_last_checkpoint_is_told() -> None:
         id_ = factories.submit(trip)
         drives.drive_all()
         assert one(id_)["checkpoint"] == {"room:forward": "confirmed"}
+
+
+def refused_undo(job: UUID) -> None:
+    """What was seen: the payment was refused; and the undo of the room was refused before."""
+    late = sightings.NewSighting(job, "payment", saga.Direction.FORWARD, 1, "late", "refused", {})
+    undo = sightings.NewSighting(job, "room", saga.Direction.BACKWARD, 1, "late", "refused", {})
+    sightings.record([late, undo])
 
 
 @pytest.mark.parametrize("asked", ["by id", STALLED])

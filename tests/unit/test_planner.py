@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from ledger import operations, planner, saga
+from ledger import actions, operations, planner, saga
 from ledger.operations import Entry, Receipt
 from tests import histories
 from tests.histories import BACKWARD, effect, history, plan, seen, told
@@ -245,7 +245,7 @@ def test_the_wait_before_the_same_call_again(
     text: str, ago: float, least: float, most: float
 ) -> None:
     action = plan([*history("room+"), *history(text, ago)])
-    assert isinstance(action, planner.Wait)
+    assert isinstance(action, actions.Wait)
     assert least <= action.delay.total_seconds() <= most
     assert action.lane == "forward"
 
@@ -256,7 +256,7 @@ def test_the_wait_doubles_to_a_cap_and_is_the_same_on_every_look() -> None:
         plan([*history("room+"), *history("payment" + "." * 40, 0)], of=many) for _ in range(2)
     ]
     assert waits[0] == waits[1]
-    assert isinstance(waits[0], planner.Wait)
+    assert isinstance(waits[0], actions.Wait)
     assert timedelta(seconds=30) <= waits[0].delay <= timedelta(seconds=60)
 
 
@@ -267,7 +267,7 @@ def test_what_was_released_or_whose_sender_died_waits_for_nothing(text: str) -> 
 
 def test_a_resend_carries_the_arguments_frozen_with_attempt_1() -> None:
     action = plan(history("room+ payment?."))
-    assert isinstance(action, planner.Send)
+    assert isinstance(action, actions.Send)
     assert (action.n, action.arguments) == (3, histories.INPUT)
     assert action.fingerprint == histories.attempt("payment").fingerprint
 
@@ -277,7 +277,7 @@ def test_arguments_derived_otherwise_are_a_conflict_that_names_the_fields() -> N
         return {"amount_minor": 13_000, "currency": "EUR"}
 
     action = plan(history("room+ payment?"), of=histories.definition(arguments=other))
-    assert isinstance(action, planner.Park)
+    assert isinstance(action, actions.Park)
     assert told(action) == ("park", "conflict", "payment:forward")
     assert "/amount_minor: stored 12000, new 13000" in action.detail
 
@@ -287,7 +287,7 @@ def test_later_arguments_are_derived_from_earlier_receipts() -> None:
         return {"holder": done["room"].ref}
 
     action = plan(history("room+"), of=histories.definition(arguments=of_room))
-    assert isinstance(action, planner.Send)
+    assert isinstance(action, actions.Send)
     assert action.arguments == {"holder": "ref"}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ledger import planner, saga
+from ledger import actions, saga
 from tests import histories
 from tests.histories import BACKWARD, effect, history, plan, resolved, seen, told
 
@@ -51,7 +51,7 @@ def test_without_a_key_only_a_late_negative_probe_allows_to_send_again(
 def test_an_early_negative_probe_waits_for_the_time_when_nothing_lands_any_more() -> None:
     entries = [*history("room+ payment?", 20), seen("payment", "probe", "not_landed", 19)]
     action = plan(entries, of=histories.definition(**ASKABLE))
-    assert action == planner.Wait(timedelta(seconds=100), "forward")
+    assert action == actions.Wait(timedelta(seconds=100), "forward")
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,48 @@ def test_a_sender_that_came_back_late_is_done() -> None:
     entries = [*history("room+ paymenta", 500), late, seen("payment", "probe", "not_landed", 300)]
     action = plan(entries, of=histories.definition(**ASKABLE))
     assert told(action) == ("send", "payment", "forward", 2)
+
+
+def test_a_sender_that_was_given_up_after_its_job_was_lost_is_not_done() -> None:
+    lost = seen(
+        "payment",
+        "sender_lost",
+        "unknown",
+        495,
+        how="lease_expired",
+        lease_until="2025-12-31 23:50:00+00",
+    )
+    given_up = seen("payment", "late", "unknown", 494, abandoned=True)
+    asked = seen("payment", "probe", "not_landed", 300)
+    entries = [*history("room+ payment!", 500), lost, given_up, asked]
+    action = plan(entries, of=histories.definition(**ASKABLE))
+    assert told(action) == ("park", "unknown_outcome", "payment:forward")
+
+
+def test_evidence_is_taken_before_arguments_are_derived() -> None:
+    """Otherwise who sends the job on for it would do so for ever."""
+
+    def other(_input: Any, _done: Any) -> dict[str, Any]:
+        return {"amount_minor": 13_000, "currency": "EUR"}
+
+    entries = [*history("room+ payment?", 60), seen("payment", "late", "confirmed", 50)]
+    action = plan(entries, of=histories.definition(arguments=other))
+    assert told(action) == ("record", "payment", "forward", "confirmed")
+
+
+def test_an_undo_in_doubt_of_what_a_person_ruled_not_done_is_settled_too() -> None:
+    entries = [
+        *history("room+ payment+ ~payment? ~room+", 60),
+        resolved("payment", "not-done", 30),
+    ]
+    action = plan(entries, direction=BACKWARD, of=histories.definition(**KEYLESS))
+    assert told(action) == ("park", "unknown_outcome", "payment:backward")
+
+
+@pytest.mark.parametrize("ticket", ["ticket+", "ticket?"])
+def test_a_ruling_does_not_take_a_job_back_past_its_pivot(ticket: str) -> None:
+    entries = [*history(f"room+ payment+ {ticket}", 60), resolved("payment", "not-done", 30)]
+    assert told(plan(entries)) == ("park", "refused_after_pivot", "payment:forward")
 
 
 def test_a_sender_that_came_back_late_and_unsent_leaves_no_doubt() -> None:
@@ -126,7 +168,7 @@ def test_what_a_tombstone_says(kind: str, outcome: str, expected: tuple[Any, ...
 def test_going_back_a_late_negative_probe_is_a_refusal_with_its_evidence() -> None:
     entries = [*history("room+ payment?", 500), seen("payment", "probe", "not_landed", 300)]
     action = plan(entries, direction=BACKWARD, of=histories.definition(**PROBED))
-    assert isinstance(action, planner.Record)
+    assert isinstance(action, actions.Record)
     assert told(action) == ("record", "payment", "forward", "refused")
     assert set(action.evidence) == {"reason", "seen_by", "asked_at", "nothing_lands_after"}
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ledger import operations, planner, saga
+from ledger import actions, operations, planner, saga
 from ledger.operations import Attempt, Entry, Receipt, Sighting
 from ledger.outcomes import FINAL_OUTCOMES, ReceiptOutcome
 from ledger.saga import Direction
@@ -33,17 +33,17 @@ class Life:
     direction: Direction = FORWARD
     lane: str = "forward"
     now: Any = histories.NOW
-    end: planner.Finish | planner.Park | None = None
-    actions: int = 0
+    end: actions.Finish | actions.Park | None = None
+    taken: int = 0
 
     def ops(self) -> dict[operations.Key, operations.Operation]:
         return operations.fold(self.entries)
 
     def live(self) -> None:
         while self.end is None:
-            self.actions += 1
-            assert self.actions <= ACTIONS_MAX, "a history that does not end"
-            if self.actions == self.cancel_at and not self.pivot_sent(None):
+            self.taken += 1
+            assert self.taken <= ACTIONS_MAX, "a history that does not end"
+            if self.taken == self.cancel_at and not self.pivot_sent(None):
                 self.direction = BACKWARD
             job = planner.Job(histories.JOB, histories.INPUT, self.direction, self.lane)
             self.do(
@@ -54,36 +54,36 @@ class Life:
     def pivot_sent(self, next_send: str | None) -> bool:
         return planner.pivot_may_be_sent(self.definition, operations.fold(self.entries), next_send)
 
-    def do(self, action: planner.Action) -> None:
+    def do(self, action: actions.Action) -> None:
         match action:
-            case planner.Send():
+            case actions.Send():
                 check_send(self, action)
                 self.send(action)
-            case planner.Ask(step, direction, n, _):
+            case actions.Ask(step, direction, n, _):
                 self.ask(step.name, direction, n)
-            case planner.Bury(step, direction, n, _):
+            case actions.Bury(step, direction, n, _):
                 assert direction is FORWARD, "an undo is wanted: nobody buries it"
                 assert self.direction is BACKWARD, "buried while it was wanted"
                 self.bury(step.name, direction, n)
-            case planner.Record(step, direction, n, outcome, evidence):
+            case actions.Record(step, direction, n, outcome, evidence):
                 check_record(self, action)
                 self.entries.append(Receipt(step, direction, n, outcome, evidence, self.now))
-            case planner.TurnBack():
+            case actions.TurnBack():
                 assert not self.pivot_sent(None), "turned past the point of no return"
                 self.direction = BACKWARD
-            case planner.Wait(delay, lane):
+            case actions.Wait(delay, lane):
                 assert delay >= timedelta()
                 assert delay > timedelta() or lane != self.lane, "a wait that changes nothing"
                 self.now, self.lane = self.now + delay, lane
-            case planner.Finish() | planner.Park():
+            case actions.Finish() | actions.Park():
                 self.end = action
 
-    def send(self, action: planner.Send) -> None:
+    def send(self, action: actions.Send) -> None:
         step, direction, n = action.step.name, action.direction, action.n
         first = action.arguments if n == 1 else None
         self.entries.append(Attempt(step, direction, n, 1, self.now, action.fingerprint, first))
         sign = self.signs.pop() if self.signs else "+"
-        if isinstance(action, planner.RunLocal) and sign in "?!xa":
+        if isinstance(action, actions.RunLocal) and sign in "?!xa":
             sign = "."  # a local step is rolled back or committed, never in doubt
         if sign in "!x":
             how = "owner_dead" if sign == "!" else "lease_expired"
@@ -107,7 +107,7 @@ class Life:
         self.entries.append(Sighting(step, direction, n, "tombstone", answer, found, self.now, 1))
 
 
-def check_send(life: Life, action: planner.Send) -> None:
+def check_send(life: Life, action: actions.Send) -> None:
     """What must hold for every attempt, before it is written."""
     operation = life.ops().get((action.step.name, action.direction))
     attempts = operation.attempts if operation else []
@@ -125,7 +125,7 @@ def check_send(life: Life, action: planner.Send) -> None:
         assert operation.doubtful(), "sent to learn what is known"
 
 
-def check_resend(life: Life, action: planner.Send, operation: operations.Operation) -> None:
+def check_resend(life: Life, action: actions.Send, operation: operations.Operation) -> None:
     first = operation.attempts[0]
     assert action.arguments == first.arguments
     assert action.fingerprint == first.fingerprint
@@ -158,7 +158,7 @@ def is_proved_not_landed(effect: saga.Effect, operation: operations.Operation) -
     return is_late and (not is_sender_alive or effect.late_probe_suffices)
 
 
-def check_record(life: Life, action: planner.Record) -> None:
+def check_record(life: Life, action: actions.Record) -> None:
     """Evidence that somebody saw; or a proof that nothing can come any more."""
     operation = life.ops()[action.step, action.direction]
     assert operation.final is None, "settled twice"
@@ -173,7 +173,7 @@ def check_record(life: Life, action: planner.Record) -> None:
     assert is_proved_not_landed(effect, operation)
 
 
-def check_undo(life: Life, action: planner.Send) -> None:
+def check_undo(life: Life, action: actions.Send) -> None:
     ops, names = life.ops(), [step.name for step in life.definition.steps]
     assert life.direction is BACKWARD
     forward = ops[action.step.name, FORWARD]
@@ -212,20 +212,20 @@ def check_end(life: Life) -> None:
     }
     doubtful = any(op.doubtful() for op in ops.values())
     contradicted = any(op.contradiction() for op in ops.values())
-    if isinstance(life.end, planner.Finish):
+    if isinstance(life.end, actions.Finish):
         assert not contradicted
     match life.end:
-        case planner.Finish(JobState.CONFIRMED):
+        case actions.Finish(JobState.CONFIRMED):
             assert confirmed == {step.name for step in life.definition.steps}
             assert life.direction is FORWARD
-        case planner.Finish(JobState.COMPENSATED):
+        case actions.Finish(JobState.COMPENSATED):
             assert confirmed
             assert undone == confirmed
             assert not doubtful
-        case planner.Finish(JobState.REFUSED):
+        case actions.Finish(JobState.REFUSED):
             assert not confirmed
             assert not doubtful
-        case planner.Park(reason, operation):
+        case actions.Park(reason, operation):
             assert reason is not ParkedReason.CONTRADICTION or contradicted
             assert operation.startswith(f"{histories.JOB}:"), "parked without a name"
         case _:
@@ -288,7 +288,7 @@ def test_a_world_that_only_confirms_ends_confirmed_with_one_attempt_each(
 ) -> None:
     life = Life(saga.Saga("test.random", version=1, steps=made), [], [], 0)
     life.live()
-    assert life.end == planner.Finish(JobState.CONFIRMED)
+    assert life.end == actions.Finish(JobState.CONFIRMED)
     assert [e.step for e in life.entries if isinstance(e, Attempt)] == [step.name for step in made]
 
 
