@@ -162,8 +162,9 @@ class Operation:
 
     def witness(self) -> Mapping[str, Any]:
         """What the last who saw it happen says of the effect; nothing, where nobody did."""
-        said = [r for r in (*self.receipts.values(), *self.sightings) if r.outcome == "confirmed"]
-        return max(said, key=lambda r: r.at).evidence if said else {}
+        rows: list[Receipt | Sighting] = [*self.receipts.values(), *self.sightings]
+        said = [row for row in rows if row.outcome == ReceiptOutcome.CONFIRMED]
+        return max(said, key=lambda row: row.at).evidence if said else {}
 
     def resolved_at(self, acts: frozenset[str]) -> datetime | None:
         """When a person last did one of these."""
