@@ -268,6 +268,7 @@ class Held:
             sends = action.step.name if action.direction is Direction.FORWARD else None
         write.pivot_sent = planner.pivot_may_be_sent(self.definition, ops, sends)
         _move(write, action)
+        write.heard = sum(isinstance(e, operations.Sighting) for e in self.entries)
         if write.state in ENDED or any(r.outcome in FINAL_OUTCOMES for r in receipts):
             write.checkpoint = _checkpoint(ops, write)
         return write

@@ -55,6 +55,7 @@ class Write:
     delay_seconds: float = 0.0
     parked_reason: str = ""
     parked_detail: str = ""
+    heard: int = 0
     receipts: list[NewReceipt] = field(default_factory=list)
     attempts: list[NewAttempt] = field(default_factory=list)
     checkpoint: Mapping[str, Any] | None = None
@@ -70,6 +71,7 @@ class Write:
             "attempts",
             "checkpoint",
             "parked_reason",
+            "heard",
         ):
             setattr(self, name, getattr(other, name))
 
@@ -96,8 +98,8 @@ class Written:
 SETTLE = """
 WITH locked AS MATERIALIZED (
     SELECT g.* FROM (SELECT * FROM json_to_recordset(%(jobs)s::json) AS g(id uuid, fence bigint, seq bigint, knows text,
-        state text, direction text, lane text, delay float8, pivot bool, reason text, detail text, has_receipts bool,
-        has_more bool) ORDER BY id) g
+        state text, direction text, lane text, delay float8, pivot bool, reason text, detail text, heard int,
+        has_receipts bool, has_more bool) ORDER BY id) g
     CROSS JOIN LATERAL (SELECT FROM ledger_job j
         WHERE j.id = g.id AND j.fence = g.fence AND j.seq = g.seq AND j.state = 'running' FOR NO KEY UPDATE) j),
 moved AS (
@@ -115,6 +117,7 @@ moved AS (
         parked_reason = CASE WHEN j.direction = g.knows THEN g.reason ELSE '' END,
         parked_detail = CASE WHEN j.direction = g.knows THEN g.detail ELSE '' END,
         parked_at = CASE WHEN j.direction = g.knows AND g.state = 'parked' THEN ledger_now() END,
+        heard = CASE WHEN j.direction = g.knows AND g.state = 'parked' THEN g.heard ELSE j.heard END,
         finished_at = CASE WHEN j.direction = g.knows AND g.state IN ('confirmed', 'refused', 'compensated')
             THEN ledger_now() END
     FROM locked g WHERE j.id = g.id AND j.fence = g.fence AND j.seq = g.seq
@@ -210,6 +213,7 @@ def _job(write: Write) -> dict[str, Any]:
         "pivot": write.pivot_sent,
         "reason": write.parked_reason,
         "detail": write.parked_detail,
+        "heard": write.heard,
         "has_receipts": bool(write.receipts),
         "has_more": bool(write.attempts) or write.checkpoint is not None,
     }

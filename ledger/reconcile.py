@@ -1,11 +1,11 @@
 """Judging sightings of jobs that nobody owns: evidence that came after the owner had let go.
 
 A sighting that decides an operation in doubt sends its parked job back to `waiting`, where the next owner records it; so
-does a sender that came back, after which nobody can send any more. One that contradicts what is settled (another outcome, or
-another effect) parks the job as a contradiction, ended or not. Whoever judges holds no lease, so it takes authority first:
-fence + 1, where the fence is still the one it saw. A person's ruling is as good as a final receipt; a later ruling on the
-operation, or the closing of the job, outweighs a sighting. Looks a week back, so that what it reads does not grow with all
-that ever ended.
+does any that whoever parked it as unknown had not read: a sender that came back can send no more. One that contradicts what
+is settled (another outcome, or another effect) parks the job as a contradiction, ended or not. Whoever judges holds no
+lease, so it takes authority first: fence + 1, where the fence is still the one it saw. A person's ruling is as good as a
+final receipt; a later ruling on the operation, or the closing of the job, outweighs a sighting. Looks a week back, so that
+what it reads does not grow with all that ever ended.
 """
 
 from ledger import crashpoints, sql, telemetry, tickets
@@ -37,13 +37,12 @@ WITH decided AS (
         AND (j.state = 'parked' OR j.finished_at IS NOT NULL)
         AND NOT EXISTS (SELECT 1 FROM ledger_resolution p WHERE p.job_id = s.job_id AND p.at > s.at AND (p.act = 'close'
             OR (p.act IN ('done', 'not-done') AND p.step = s.step AND p.direction = s.direction)))),
-returned AS (
-    SELECT s.job_id, s.step, s.direction, s.outcome, NULL AS final, 'goes on' AS verdict
-    FROM ledger_job j JOIN ledger_sighting s ON s.job_id = j.id AND s.at > j.parked_at
-    WHERE j.state = 'parked' AND j.parked_reason = 'unknown_outcome' AND s.kind = 'late'
-        AND s.outcome NOT IN ('confirmed', 'refused') AND NOT s.evidence ? 'abandoned'),
+news AS (
+    SELECT j.id AS job_id, '' AS step, '' AS direction, '' AS outcome, NULL AS final, 'goes on' AS verdict
+    FROM ledger_job j WHERE j.state = 'parked' AND j.parked_reason = 'unknown_outcome'
+        AND (SELECT count(*) FROM ledger_sighting s WHERE s.job_id = j.id) > j.heard),
 seen AS MATERIALIZED (
-    SELECT DISTINCT ON (job_id) * FROM (SELECT * FROM decided WHERE verdict IS NOT NULL UNION ALL SELECT * FROM returned) e
+    SELECT DISTINCT ON (job_id) * FROM (SELECT * FROM decided WHERE verdict IS NOT NULL UNION ALL SELECT * FROM news) e
     ORDER BY job_id, verdict LIMIT %(limit)s),
 held AS MATERIALIZED (
     SELECT j.id, j.fence, seen.* FROM seen

@@ -14,10 +14,13 @@ bit. Three witnesses are compared: the database, the provider's own book, and wh
 9. `line`: the connection: virtual time in, lost replies, a look at every commit
 10. `mirror`: what is committed, as a second reader sees it
 11. `invariants`: what must hold at every commit
-12. `judgement`: what must hold when all is quiet
-13. `chronicle`: the trace of a history, its digest, counts and violations
-14. `runs`: many histories, ranges of seeds, the run file
-15. `database`: a database of its own
-16. `virtual`: virtual time
-17. `planted`: mutations of the system, each to be caught by the invariant named for it
+12. `at_provider`: what must hold at every request and effect
+13. `judgement`: what must hold when all is quiet
+14. `chronicle`: the trace of a history, its digest, counts and violations
+15. `senders`: who can still send, as the wire really has it
+16. `runs`: many histories, ranges of seeds
+17. `runfile`: the run file, which resumes and merges
+18. `database`: a database of its own
+19. `virtual`: virtual time
+20. `planted`: mutations of the system, each to be caught by the invariant named for it
 """

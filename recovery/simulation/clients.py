@@ -20,7 +20,7 @@ ITEMS = ("attic", "cellar")
 
 @dataclass(slots=True)
 class Order:
-    """One key and what it asks for; `told`: the jobs that answers named."""
+    """One key and what it asks for; `told`: the jobs that answers named; `is_cancelled`: it was told so."""
 
     tenant: UUID
     key: str
@@ -28,6 +28,7 @@ class Order:
     request: dict[str, Any]
     deadline: timedelta | None
     told: list[UUID] = field(default_factory=list)
+    is_cancelled: bool = False
 
 
 class Clients:
@@ -85,6 +86,7 @@ class Clients:
 
     def cancel(self, order: Order) -> None:
         if turns.cancel(order.told[0], by="guest", reason="changed plans"):
+            order.is_cancelled = True
             self._chronicle.count("cancelled")
         else:
             self._chronicle.count("cancel_refused")

@@ -20,7 +20,7 @@ from recovery.simulation.line import Line
 
 KINDS = ("kill", "error", "lost_before", "lost_after", "pause")
 # Of another app, or of people: no actor of the simulation comes by.
-ELSEWHERE = ("booking.", "holds.", "resolution.", "resolve.", "restart.")
+ELSEWHERE = ("booking.", "holds.", "resolution.")
 # A thread has no connection and an exception in it is an answer; the publishing thread catches whatever its broker does.
 THREADED = ("call.", "probe.", "tombstone.", "publish.")
 IN_TRANSACTION = (
@@ -36,6 +36,7 @@ ZOMBIES = (
     "renew.before",
     "local.before",
 )
+SLEEPER = "settle.after"  # between the commit of an attempt and its send
 # Few histories come by: the first time somebody does, something happens.
 RARE = ("probe.before", "tombstone.before", "tombstone.after")
 RARE_SHARE = 0.4
@@ -78,6 +79,7 @@ class Faults:
         chosen = [every[seed % len(every)]]
         chosen += [draw.choice(every) for _ in range(draw.randrange(FAULTS_MAX))]
         chosen += [(draw.choice(ZOMBIES), "pause") for _ in range(draw.randrange(3))]
+        chosen += [(SLEEPER, "pause") for _ in range(draw.randrange(3))]
         self.plan = [Fault(point, kind, 1 + draw.randrange(NTH_MAX)) for point, kind in chosen]
         self.plan[0].nth = 1 + seed // len(every) % 2
         rare = [point for point in RARE if draw.random() < RARE_SHARE]
@@ -104,14 +106,18 @@ class Faults:
         self._chronicle.note("fault", fault.point, fault.kind)
         if fault.kind == "pause" and not self.pause(fault.point):
             return
-        self._chronicle.count(f"fault:{fault.kind}")
-        self._chronicle.count(f"point:{fault.point}")
+        if fault.kind.startswith("lost"):
+            self._line.lose(fault.kind, lambda: self._count(fault))
+            return
+        self._count(fault)
         if fault.kind == "kill":
             raise Killed(fault.point)
         if fault.kind == "error":
             raise crashpoints.CrashPointError(fault.point)
-        if fault.kind != "pause":
-            self._line.lose(fault.kind)
+
+    def _count(self, fault: Fault) -> None:
+        self._chronicle.count(f"fault:{fault.kind}")
+        self._chronicle.count(f"point:{fault.point}")
 
 
 @contextmanager

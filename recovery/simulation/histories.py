@@ -13,9 +13,9 @@ from django.db import Error, OperationalError, connection
 
 from ledger import crashpoints, leases, retention, sql, tickets
 from recovery import sweeps
-from recovery.simulation import clients, database, invariants, shapes, stock
+from recovery.simulation import at_provider, clients, database, invariants, shapes, stock
 from recovery.simulation.chronicle import Chronicle
-from recovery.simulation.faults import Faults, Killed
+from recovery.simulation.faults import SLEEPER, Faults, Killed
 from recovery.simulation.line import Line
 from recovery.simulation.mirror import Mirror, at
 from recovery.simulation.processes import Process
@@ -31,7 +31,7 @@ ODDS = {
     "sweep": 7,
     "again": 1.5,
     "misuse": 0.7,
-    "cancel": 1.5,
+    "cancel": 2.5,
     "holds": 1,
     "double": 2,
     "revive": 4,
@@ -42,6 +42,10 @@ ODDS = {
 NESTED = ("process", "sweep", "submit", "revive", "double")
 # Around a lease, and well within the lifetime of a request: that much is not promised beyond it.
 PAUSE_SECONDS = (20, 38)
+NAP_SECONDS = (
+    5,
+    21,
+)  # short enough that a call still fits into the lease: what was committed is sent late
 PAUSE_STEPS = 24
 ENDS = {"waiting": "due_at", "running": "lease_until"}  # what a job of that state waits for
 
@@ -62,10 +66,10 @@ class History:
         self.scene = invariants.Scene(
             self.chronicle, self.clock, Mirror(), self.provider, self.known
         )
-        self.provider.on_request = lambda kind, service, call: invariants.check_request(
+        self.provider.on_request = lambda kind, service, call: at_provider.check_request(
             self.scene, kind, service, call
         )
-        self.provider.on_effect = lambda operation: invariants.check_effect(self.scene, operation)
+        self.provider.on_effect = lambda operation: at_provider.check_effect(self.scene, operation)
         self.line = Line(self.clock, lambda: invariants.check_commit(self.scene))
         self.faults = Faults(seed, self.draw, self.line, self.chronicle)
         self.faults.pause = self.pause
@@ -133,7 +137,7 @@ class History:
         if process is not None:
             process.is_paused = True
         with database.acting_as("worker"):
-            self._meanwhile(believed)
+            self._meanwhile(point, believed)
         if process is not None:
             process.is_paused = False
         if self._lost(believed):
@@ -142,11 +146,12 @@ class History:
         self.chronicle.note("woke", point)
         return True
 
-    def _meanwhile(self, believed: Mapping[str, int]) -> None:
-        """Time enough for a lease to end; often it is over just when somebody else has taken over."""
-        self.let_pass(self.draw.uniform(*PAUSE_SECONDS))
+    def _meanwhile(self, point: str, believed: Mapping[str, int]) -> None:
+        """Time enough for a lease to end, or nearly; often it is over just when somebody else has taken over."""
+        is_nap = point == SLEEPER and self.draw.random() < 0.6
+        self.let_pass(self.draw.uniform(*(NAP_SECONDS if is_nap else PAUSE_SECONDS)))
         self.act("reclaim", sweeps.reclaim)
-        for _ in range(PAUSE_STEPS):
+        for _ in range(0 if is_nap else PAUSE_STEPS):
             self.step(NESTED)
             if self._lost(believed) and self.draw.random() < 0.25:
                 return
@@ -191,7 +196,7 @@ class History:
             ready = [process]
         if not ready:
             if not self._is_nested:
-                self._sleep()
+                self._beat()
             return
         self.go_on(self.draw.choice(ready))
 
@@ -206,6 +211,18 @@ class History:
         if process.is_leaving and process.run is None and not process.is_dead:
             self.chronicle.count("drained")
             process.die()
+
+    def _beat(self) -> None:
+        """Nobody has anything to do: beat comes by, often just when a wait is over; or time passes."""
+        now = self.clock.now()
+        rows = [job.row for job in self.scene.mirror.jobs.values() if job.row["state"] == "waiting"]
+        if (
+            any((due := at(row["due_at"])) and due <= now for row in rows)
+            and self.draw.random() < 0.7
+        ):
+            self.act("promote", sweeps.promote)
+        else:
+            self._sleep()
 
     def _sleep(self) -> None:
         """Time passes: to the next thing that will happen, or just some."""
@@ -296,6 +313,7 @@ class History:
         """It is gone; its parent may see that at once."""
         owner = process.owner
         process.die()
+        self.scene.dead.add(str(owner))
         self.chronicle.note(process.name, "is dead")
         self.chronicle.count("killed")
         if self.draw.random() < 0.4:

@@ -1,32 +1,33 @@
-"""What must hold at every commit, for each job that it touched; and at every request and effect at the provider.
+"""What must hold at every commit, for each job that it touched.
 
 The names are those of the project's list of invariants. Each check is a function over one change and says what is wrong,
 or nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from ledger import canonical, saga, states
+from ledger import saga, states
 from recovery.simulation.chronicle import Chronicle
 from recovery.simulation.mirror import FINAL, Change, Job, Mirror, Row, at
 from recovery.simulation.processes import Process
-from recovery.simulation.provider import KEY_LIFETIME, REQUEST_LIFETIME, Provider, Service
+from recovery.simulation.provider import PROBE_LAG, REQUEST_LIFETIME, Provider
 from recovery.simulation.virtual import VirtualClock
 
 FORWARD, BACKWARD = "forward", "backward"
 LONGEST_WAIT = timedelta(hours=1)  # what a provider may ask for
-SLACK = 50_000  # microseconds: a due time this near is now
 FENCED = ("attempt", "receipt", "checkpoint", "resolution")
 ENDED = frozenset(str(state) for state in states.ENDED)
 
 
 @dataclass(slots=True)
 class Scene:
-    """Everything that a check may look at. `acting`: the process at work; None for sweeps, clients and people."""
+    """Everything that a check may look at. `acting`: the process at work; None for sweeps, clients and people. `dead`:
+    owners that are no more.
+    """
 
     chronicle: Chronicle
     clock: VirtualClock
@@ -34,6 +35,7 @@ class Scene:
     provider: Provider
     definitions: Mapping[tuple[str, int], saga.Saga]
     acting: Process | None = None
+    dead: set[str] = field(default_factory=set)
 
     def definition(self, job: Job) -> saga.Saga:
         return self.definitions[job.row["saga"], job.row["version"]]
@@ -43,18 +45,20 @@ class Scene:
         assert found is not None, f"{name} is no step of this saga"
         return found
 
+    def effect(self, job: Job, step: str, direction: str) -> saga.Effect | saga.Local:
+        return self.step(job, step).effect_of(saga.Direction(direction))
+
     def is_local(self, job: Job, row: Row) -> bool:
-        effect = self.step(job, row["step"]).effect_of(saga.Direction(row["direction"]))
-        return isinstance(effect, saga.Local)
+        return isinstance(self.effect(job, row["step"], row["direction"]), saga.Local)
 
 
 Check = Callable[[Scene, Change], Iterator[str]]
-AT_COMMIT: dict[str, Check] = {}
+AT_COMMIT: list[tuple[str, Check]] = []
 
 
 def at_commit(name: str) -> Callable[[Check], Check]:
     def register(check: Check) -> Check:
-        AT_COMMIT[name] = check
+        AT_COMMIT.append((name, check))
         return check
 
     return register
@@ -64,7 +68,7 @@ def check_commit(scene: Scene) -> None:
     """Look at what was committed just now."""
     for change in scene.mirror.look():
         scene.chronicle.note("commit", change.job.id, change.told())
-        for name, check in AT_COMMIT.items():
+        for name, check in AT_COMMIT:
             for wrong in check(scene, change):
                 scene.chronicle.violate(name, f"{change.job.id}: {wrong}")
 
@@ -137,12 +141,15 @@ def only_the_owner_renews(scene: Scene, change: Change) -> Iterator[str]:
 
 
 @at_commit("L7")
-def a_lease_is_taken_only_when_free(_scene: Scene, change: Change) -> Iterator[str]:
-    before = change.before
-    if before is None or before["owner"] is None or change.after["owner"] is None:
+def a_lease_is_taken_only_when_free(scene: Scene, change: Change) -> Iterator[str]:
+    before, now = change.before or {}, change.after["owner"]
+    if (was := before.get("owner")) is None or now == was:
         return
-    if change.after["owner"] != before["owner"]:
-        yield f"claimed under the lease of {before['owner']}"
+    until = at(before["lease_until"])
+    if now is not None:
+        yield f"claimed under the lease of {was}"
+    elif scene.acting is None and was not in scene.dead and until and until > scene.clock.now():
+        yield f"ended by a sweep, {was} lives and holds it until {until}"
 
 
 # --- Operations and receipts -----------------------------------------------------------------------------------------
@@ -164,30 +171,56 @@ def one_final_receipt(_scene: Scene, change: Change) -> Iterator[str]:
 
 
 @at_commit("R8")
-def refused_only_with_evidence(_scene: Scene, change: Change) -> Iterator[str]:
+def refused_only_with_evidence(scene: Scene, change: Change) -> Iterator[str]:
+    """By somebody who said so; or by a probe that was asked when nothing could land any more."""
     for row in change.rows("receipt"):
-        kind = row["evidence"].get("seen_by")
+        kind, operation = row["evidence"].get("seen_by"), (row["step"], row["direction"])
         if kind is None or row["outcome"] != "refused":
             continue
-        words = [
-            s
-            for s in change.job.sighting
-            if (s["step"], s["direction"]) == (row["step"], row["direction"])
-            and s["outcome"] in ("refused", "not_landed")
-        ]
-        if not words:
-            yield f"{row['step']}:{row['direction']} refused by {kind}, which nobody said"
-        elif kind == "late_probe" and not _came_late(change.job, row, words):
-            yield f"{row['step']}:{row['direction']} refused by a probe that came too early"
+        name = f"{row['step']}:{row['direction']}"
+        words = [s for s in change.job.sighting if (s["step"], s["direction"]) == operation]
+        if kind != "late_probe":
+            if not any((s["kind"], s["outcome"]) == (kind, "refused") for s in words):
+                yield f"{name} refused by a {kind}, which never said so"
+            continue
+        attempts = {a["n"] for a in perhaps_sent(change.job, *operation)}
+        for wrong in _lacks_proof(scene, change.job, operation, attempts):
+            yield f"{name} refused by a probe{wrong}"
 
 
-def _came_late(job: Job, row: Row, words: list[Row]) -> bool:
-    attempts = perhaps_sent(job, row["step"], row["direction"])
-    sent = at(attempts[-1]["at"]) if attempts else None
-    if sent is None:
-        return True
-    landed = sent + timedelta(seconds=REQUEST_LIFETIME)
-    return any(said > landed for word in words if (said := at(word["at"])))
+@at_commit("R8")
+def sent_again_only_with_a_key_or_proof(scene: Scene, change: Change) -> Iterator[str]:
+    for row in change.rows("attempt"):
+        operation = (row["step"], row["direction"])
+        effect = scene.effect(change.job, *operation)
+        if isinstance(effect, saga.Local) or effect.key_lifetime is not None:
+            continue
+        earlier = {a["n"] for a in perhaps_sent(change.job, *operation)} - {row["n"]}
+        for wrong in _lacks_proof(scene, change.job, operation, earlier) if earlier else ():
+            yield f"{row['step']}:{row['direction']} sent again after a probe{wrong}"
+
+
+def _lacks_proof(
+    scene: Scene, job: Job, operation: tuple[str, str], attempts: set[int]
+) -> Iterator[str]:
+    """That none of these can land any more: against what the wire really did. When each sender really could have sent, and
+    whether one still can.
+    """
+    name = ":".join((job.id, *operation))
+    words = [s for s in job.sighting if (s["step"], s["direction"]) == operation]
+    senders, effect = scene.provider.senders, scene.effect(job, *operation)
+    late_suffices = isinstance(effect, saga.Effect) and effect.late_probe_suffices
+    if senders.may_send(name, attempts) and not late_suffices:
+        yield ", and a sender was still there"
+    asked = [
+        scene.clock.at(datetime.fromisoformat(s["evidence"]["asked_at"]))
+        for s in words
+        if (s["kind"], s["outcome"]) == ("probe", "not_landed")
+    ]
+    sent = senders.last_at(name, attempts)
+    clear = (sent or 0) + round((REQUEST_LIFETIME + PROBE_LAG) * 1e6)
+    if max(asked, default=0) <= clear:
+        yield " that came too early"
 
 
 @at_commit("R11")
@@ -305,70 +338,3 @@ def nothing_is_orphaned(scene: Scene, change: Change) -> Iterator[str]:
         yield f"in lane {row['lane']}, which nobody drives"
     if row["state"] == "queued" and row["rank"] is None:
         yield "queued without a rank"
-
-
-# --- At the provider -------------------------------------------------------------------------------------------------
-
-
-def check_request(scene: Scene, kind: str, service: Service, call: saga.Call) -> None:
-    """The provider looks at what it is asked."""
-    operation, violate = call.operation_id, scene.chronicle.violate
-    job = scene.mirror.jobs.get(str(call.job_id))
-    step, direction = service.name.removesuffix(".undo"), BACKWARD if service.sign < 0 else FORWARD
-    if operation != f"{call.job_id}:{step}:{direction}":
-        violate("R7", f"{operation} is not the operation's name")
-        return
-    attempts = [a for a in job.attempts_of(step, direction) if a["n"] == call.n] if job else []
-    if not attempts:
-        violate("R2", f"{operation} {call.n} came without a committed attempt")
-    elif attempts[0]["fingerprint"] != "\\x" + canonical.fingerprint(call.arguments).hex():
-        violate("R3", f"{operation} came with other arguments than its attempt")
-    if job is not None:
-        _check_patience(scene, job, kind, operation, (step, direction))
-    entry = scene.provider.book.get(operation)
-    if kind == "call" and entry is not None and entry.first_at is not None and service.keyed:
-        forgotten_at = entry.first_at + KEY_LIFETIME * 1e6
-        asked = any(
-            r.operation_id == operation and r.kind != "call" for r in scene.provider.requests
-        )
-        if scene.clock.micros > forgotten_at and not asked:
-            violate("R9", f"{operation} was sent again past its key's life")
-
-
-def _is_told(job: Job, kind: str, key: tuple[str, str], since: datetime) -> bool:
-    """Whether the job's owner knows of an answer: its own, or one that the journal had when it took over. What a worker
-    that had lost the job was told cannot be obeyed by the next; nor what nobody lived to store.
-    """
-    table = "receipt" if kind == "call" else "sighting"
-    return any(
-        (r["step"], r["direction"], r.get("kind", kind)) == (*key, kind)
-        and r["outcome"] == "throttled"
-        and (at(r["at"]) or since) >= since
-        and (number < job.read[table] or r["fence"] == job.row["fence"])
-        for number, r in enumerate(getattr(job, table))
-    )
-
-
-def _check_patience(
-    scene: Scene, job: Job, kind: str, operation: str, key: tuple[str, str]
-) -> None:
-    """R10: what the provider asked for is never undercut, but for the slack of due times."""
-    until, since = scene.provider.not_before.pop((operation, kind), (0, 0))
-    if not until or not _is_told(job, kind, key, scene.clock.time(since)):
-        return
-    scene.chronicle.count("throttle_obeyed")
-    if scene.clock.micros < until - SLACK:
-        scene.chronicle.violate("R10", f"{operation} did not wait as it was asked to")
-
-
-def check_effect(scene: Scene, operation: str) -> None:
-    """The provider looks at its book after an effect."""
-    entry = scene.provider.book[operation]
-    if len(entry.effects) > 1:
-        scene.chronicle.violate("R1", f"{operation} was applied {len(entry.effects)} times")
-    job, step, _ = operation.split(":")
-    both = [scene.provider.book.get(f"{job}:{step}:{d}") for d in (FORWARD, BACKWARD)]
-    net = sum(e.amount_minor for side in both if side for e in side.effects)
-    most = max((e.amount_minor for side in both if side for e in side.effects), default=0)
-    if not 0 <= net <= most:
-        scene.chronicle.violate("O4", f"{operation}: the net is {net}")

@@ -1,26 +1,34 @@
 """What must hold when a history has come to rest: the database, the provider's book and what clients were told, compared.
 
 A parked job has named what is not known, so its effects are left to the person who looks; every other job must agree
-with the book to the cent.
+with the book to the cent, and what a client was told with what became of it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from ledger import sql
-from ledger.saga import Direction, Local
+from ledger.saga import Direction, Effect, Local
 from recovery.simulation.clients import Order
-from recovery.simulation.invariants import BACKWARD, ENDED, FORWARD, Scene, unsettled
-from recovery.simulation.mirror import JOURNAL, Job, at
+from recovery.simulation.invariants import (
+    BACKWARD,
+    ENDED,
+    FORWARD,
+    Scene,
+    perhaps_sent,
+    unsettled,
+)
+from recovery.simulation.mirror import FINAL, JOURNAL, Job, Row, at
 from recovery.simulation.provider import REQUEST_LIFETIME
 
 JobCheck = Callable[[Scene, Job], Iterator[str]]
-AT_REST: dict[str, JobCheck] = {}
+AT_REST: list[tuple[str, JobCheck]] = []
 REFUSED_STATES = ("refused", "compensated")
 
 
 def at_rest(name: str) -> Callable[[JobCheck], JobCheck]:
     def register(check: JobCheck) -> JobCheck:
-        AT_REST[name] = check
+        AT_REST.append((name, check))
         return check
 
     return register
@@ -29,11 +37,13 @@ def at_rest(name: str) -> Callable[[JobCheck], JobCheck]:
 def judge(scene: Scene, orders: Sequence[Order]) -> None:
     """The whole database, at a history's end."""
     for job in scene.mirror.jobs.values():
-        for name, check in AT_REST.items():
+        for name, check in AT_REST:
             for wrong in check(scene, job):
                 scene.chronicle.violate(name, f"{job.id} ({job.row['state']}): {wrong}")
     _judge_journal(scene)
     _judge_submissions(scene, orders)
+    _judge_orders(scene, orders)
+    _judge_money(scene, orders)
 
 
 @at_rest("V1")
@@ -45,7 +55,7 @@ def it_ended_or_says_why(_scene: Scene, job: Job) -> Iterator[str]:
 @at_rest("R5")
 def receipts_agree_with_the_book(scene: Scene, job: Job) -> Iterator[str]:
     if job.row["parked_reason"] == "contradiction":
-        return
+        yield f"contradicted by a provider that keeps its promises: {job.row['parked_detail']}"
     for operation in _operations(scene, job):
         step, direction = operation
         entry = scene.provider.book.get(f"{job.id}:{step}:{direction}")
@@ -57,6 +67,70 @@ def receipts_agree_with_the_book(scene: Scene, job: Job) -> Iterator[str]:
             yield f"{step}:{direction} is refused, and the provider did it"
         if final is None and effects and not unsettled(job, step, direction):
             yield f"{step}:{direction} is proved unsent, and the provider did it"
+
+
+@at_rest("R5")
+def sightings_are_heeded(scene: Scene, job: Job) -> Iterator[str]:
+    """Nothing that decides, or contradicts, is left lying."""
+    may_go_on = job.row["state"] in ENDED or job.row["parked_reason"] == "unknown_outcome"
+    for seen in job.sighting if may_go_on else ():
+        final = job.final(seen["step"], seen["direction"])
+        if seen["outcome"] in FINAL and seen["outcome"] != final:
+            yield f"{seen['step']}:{seen['direction']} is {final}, a {seen['kind']} says {seen['outcome']}"
+
+
+@at_rest("R10")
+def budgets_are_kept(scene: Scene, job: Job) -> Iterator[str]:
+    for step in scene.definition(job).steps:
+        for direction in Direction:
+            used = sum(_uses_budget(job, a) for a in job.attempts_of(step.name, direction.value))
+            if used > step.attempts_of(direction):
+                yield f"{step.name}:{direction} used {used} of {step.attempts_of(direction)} attempts"
+
+
+def _uses_budget(job: Job, attempt: Row) -> bool:
+    """Without a receipt, unknown, or failed to connect."""
+    key = (attempt["step"], attempt["direction"], attempt["n"])
+    for receipt in job.receipt:
+        if (receipt["step"], receipt["direction"], receipt["n"]) == key:
+            if receipt["outcome"] == "not_sent":
+                return not receipt["evidence"].get("released")
+            return bool(receipt["outcome"] == "unknown")
+    return True
+
+
+@at_rest("G4")
+def parked_only_when_nothing_helps(scene: Scene, job: Job) -> Iterator[str]:
+    """A provider that can be asked, or told to refuse, settles whatever has no sender that may be alive."""
+    if job.row["parked_reason"] != "unknown_outcome":
+        return
+    step, direction = job.row["parked_detail"].split(":")[1:3]
+    effect = scene.effect(job, step, direction)
+    attempts = {a["n"]: a for a in perhaps_sent(job, step, direction)}
+    rows = [
+        r for r in (*job.receipt, *job.sighting) if (r["step"], r["direction"]) == (step, direction)
+    ]
+    back = {r["n"] for r in rows if not r["evidence"].get("abandoned") and _is_back(r, attempts)}
+    asked = [
+        r
+        for r in rows
+        if r.get("kind") in ("probe", "tombstone")
+        and r["outcome"] not in ("not_landed", "throttled")
+    ]
+    budget = scene.step(job, step).attempts_of(Direction(direction))
+    buries = isinstance(effect, Effect) and effect.tombstone and direction != job.row["direction"]
+    asks = isinstance(effect, Effect) and effect.probe and attempts.keys() <= back
+    if (asks or buries) and len(asked) < budget:
+        yield f"{step}:{direction} could have been settled"
+
+
+def _is_back(row: Row, attempts: dict[int, Row]) -> bool:
+    """Its sender has returned, under the fence of its attempt, or is known to be dead."""
+    attempt = attempts.get(row["n"])
+    if attempt is None or row["fence"] not in (None, attempt["fence"]):
+        return False
+    is_dead = row.get("kind") == "sender_lost" and row["evidence"].get("how") == "owner_dead"
+    return bool(is_dead or row.get("kind", "late") == "late")
 
 
 @at_rest("R10")
@@ -152,6 +226,46 @@ def _judge_submissions(scene: Scene, orders: Sequence[Order]) -> None:
             scene.chronicle.violate("S3", f"{order.key} was told {len(told)} jobs")
         if told and job not in told:
             scene.chronicle.violate("S2", f"{order.key} was told {told}, there is {job}")
+
+
+def _judge_orders(scene: Scene, orders: Sequence[Order]) -> None:
+    """O2: what was done is what was asked for, to the cent. S2: who was told that it is cancelled is not charged."""
+    for order in orders:
+        job = scene.mirror.jobs.get(str(order.told[0])) if order.told else None
+        if job is None or job.row["state"] != "confirmed":
+            continue
+        if order.is_cancelled:
+            scene.chronicle.violate("S2", f"{job.id}: {order.key} was cancelled, and is confirmed")
+        wanted = _money(order)
+        for step, direction in _operations(scene, job):
+            entry = scene.provider.book.get(f"{job.id}:{step}:{direction}")
+            done = [e.money() for e in entry.effects] if entry else []
+            if done != ([wanted] if direction == FORWARD else []):
+                what = f"{job.id}: {step}:{direction} did {done}, {order.key} asked for {wanted}"
+                scene.chronicle.violate("O2", what)
+
+
+def _judge_money(scene: Scene, orders: Sequence[Order]) -> None:
+    """O13: the book is what the confirmed orders cost, and what is in review; nothing else."""
+    expected: Counter[str] = Counter()
+    jobs = scene.mirror.jobs
+    for order in orders:
+        job = jobs.get(str(order.told[0])) if order.told else None
+        if job is not None and job.row["state"] == "confirmed":
+            amount, currency = _money(order)
+            steps = sum(direction == FORWARD for _, direction in _operations(scene, job))
+            expected[currency] += amount * steps
+    for operation, entry in scene.provider.book.items():
+        job = jobs.get(operation.split(":")[0])
+        for amount, currency in (e.money() for e in entry.effects):
+            if job is None or job.row["state"] != "parked":
+                expected[currency] -= amount
+    if any(expected.values()):
+        scene.chronicle.violate("O13", f"the orders' cost less the book is {dict(expected)}")
+
+
+def _money(order: Order) -> tuple[int, str]:
+    return order.request["amount_minor"], order.request["currency"]
 
 
 def _operations(scene: Scene, job: Job) -> Iterator[tuple[str, str]]:

@@ -22,11 +22,14 @@ class Line:
         self._committed = committed
         self._djangos_commit = connection.commit
         self._losing = ""
+        self._lost: Callable[[], None] = lambda: None
         self._quiet = False
 
-    def lose(self, when: str) -> None:
-        """The next write, or the next commit, loses its connection: `lost_before`, `lost_after`, or nothing."""
-        self._losing = when
+    def lose(self, when: str, lost: Callable[[], None] = lambda: None) -> None:
+        """The next write, or the next commit, loses its connection: `lost_before`, `lost_after`, or nothing. `lost` is
+        called when it really does.
+        """
+        self._losing, self._lost = when, lost
 
     @contextmanager
     def attached(self) -> Iterator[None]:
@@ -89,4 +92,5 @@ class Line:
 
     def _die(self) -> None:
         self._losing = ""
+        self._lost()
         raise OperationalError("the connection is gone")

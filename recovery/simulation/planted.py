@@ -1,29 +1,37 @@
 """Planted bugs: mutations of the system, each with the invariant that must catch it. They show that the oracle sees.
 
 Each is a change made from outside for the length of a block; production code knows nothing of them. Where the database has
-a guard of its own against the mistake, the mutation takes that guard away too: what is tried is the oracle.
+a guard of its own against the mistake, the mutation takes that guard away too: what is tried is the oracle. MORE are about
+doubt: what counts as proof that an operation has not happened, and what a person is told.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 from django.db import transaction
 
 from ledger import (
+    actions,
     calls,
+    doubt,
     holding,
     journal,
     leases,
     local_batches,
     operations,
     outcomes,
+    patience,
+    planner,
+    reconcile,
     retention,
     saga,
     sql,
     submission,
+    turns,
 )
 from ledger.journal import Write, Written
 from ledger.states import JobState
@@ -39,13 +47,15 @@ class Planted:
 
 
 PLANTED: dict[str, Planted] = {}
+MORE: dict[str, Planted] = {}
+Mutate = Callable[[ExitStack], None]
 
 
 def planted(
-    invariant: str, what: str
-) -> Callable[[Callable[[ExitStack], None]], Callable[[ExitStack], None]]:
-    def register(mutate: Callable[[ExitStack], None]) -> Callable[[ExitStack], None]:
-        PLANTED[mutate.__name__] = Planted(invariant, what, mutate)
+    invariant: str, what: str, among: dict[str, Planted] = PLANTED
+) -> Callable[[Mutate], Mutate]:
+    def register(mutate: Mutate) -> Mutate:
+        among[mutate.__name__] = Planted(invariant, what, mutate)
         return mutate
 
     return register
@@ -55,7 +65,7 @@ def planted(
 def bug(name: str) -> Iterator[None]:
     """Within the block, the system has this bug."""
     with ExitStack() as undo:
-        PLANTED[name].mutate(undo)
+        (PLANTED | MORE)[name].mutate(undo)
         yield
 
 
@@ -175,6 +185,113 @@ def hash_without_amount(undo: ExitStack) -> None:
         return found
 
     original = _put(undo, submission, "_fingerprint", fingerprint)
+
+
+@planted("R8", "an attempt was sent when it was committed, and its sender is done", MORE)
+def sent_at_commit(undo: ExitStack) -> None:
+    def sender(_self: object, attempt: operations.Attempt, _call: timedelta) -> tuple[Any, bool]:
+        return attempt.at, True
+
+    _put(undo, operations.Operation, "_sender", sender)
+
+
+@planted("R8", "a probe shows everything at once", MORE)
+def no_probe_lag(undo: ExitStack) -> None:
+    def weigh(asked: doubt.Asked, effect: saga.Effect, *args: Any, **known: Any) -> doubt.Doubt:
+        found: doubt.Doubt = original(asked, replace(effect, probe_lag=timedelta()), *args, **known)
+        return found
+
+    original = _put(undo, doubt, "weigh", weigh)
+
+
+@planted("R8", "a thread that was given up is taken for one that came back", MORE)
+def abandoned_is_back(undo: ExitStack) -> None:
+    _put(undo, holding.Held, "_abandon", lambda _self: None)
+
+
+@planted("R8", "a tombstone without an answer is taken for one that was accepted", MORE)
+def unknown_tombstone_decides(undo: ExitStack) -> None:
+    def deciding(self: operations.Operation) -> operations.Sighting | None:
+        seen: operations.Sighting | None = original(self)
+        lost = [s for s in self.sightings if (s.kind, s.outcome) == ("tombstone", "unknown")]
+        return replace(lost[0], outcome="refused") if lost and not (seen or self.final) else seen
+
+    original = _put(undo, operations.Operation, "deciding_sighting", deciding)
+
+
+@planted("R8", "every sender is taken for done", MORE)
+def senders_are_done(undo: ExitStack) -> None:
+    def last(self: operations.Operation, call_seconds: float) -> tuple[Any, bool]:
+        return original(self, call_seconds)[0], True
+
+    original = _put(undo, operations.Operation, "last_possible_send", last)
+
+
+@planted("R8", "a probe counts from its answer, not from its question", MORE)
+def asked_when_answered(undo: ExitStack) -> None:
+    _put(undo, doubt, "_asked_at", lambda probe: probe.at)
+
+
+@planted("O5", "an undo that was refused is passed over", MORE)
+def refused_undo_is_fine(undo: ExitStack) -> None:
+    def undoing(ctx: Any, step: saga.Step) -> actions.Action | None:
+        action: actions.Action | None = original(ctx, step)
+        return None if isinstance(action, actions.Park) else action
+
+    original = _put(undo, planner, "_undo", undoing)
+
+
+@planted("L7", "the reclaim sweep ends leases that live", MORE)
+def reclaim_ends_live_leases(undo: ExitStack) -> None:
+    def reclaim(limit: int) -> dict[str, int]:
+        ended: dict[str, int] = leases._end("true", {"limit": limit, "how": "lease_expired"})  # noqa: SLF001
+        return ended
+
+    _put(undo, leases, "reclaim", reclaim)
+
+
+@planted("S2", "a cancel is accepted, and nothing turns", MORE)
+def cancel_only_says_so(undo: ExitStack) -> None:
+    _edit(undo, turns, "TURN", ("direction = 'backward', turned_by", "turned_by"))
+
+
+@planted("V7", "no deadline turns a job back", MORE)
+def deadlines_are_ignored(undo: ExitStack) -> None:
+    _put(undo, turns, "expire_deadlines", lambda _limit: 0)
+
+
+@planted("O2", "a job is charged a cent more than was asked for", MORE)
+def a_cent_more(undo: ExitStack) -> None:
+    def claim(*args: Any, **kwargs: Any) -> list[leases.Claimed]:
+        claimed: list[leases.Claimed] = original(*args, **kwargs)
+        return [replace(c, input=_a_cent_more(c.input)) for c in claimed]
+
+    original = _put(undo, leases, "claim", claim)
+
+
+@planted("R5", "evidence that comes after a job was given up is not looked at", MORE)
+def reconcile_is_blind(undo: ExitStack) -> None:
+    _put(undo, reconcile, "judge", lambda _limit: 0)
+
+
+@planted("G4", "whatever is in doubt is left to a person", MORE)
+def doubt_always_parks(undo: ExitStack) -> None:
+    blocked = doubt.Decision(doubt.Verdict.BLOCKED, why="it is in doubt")
+    _put(undo, doubt, "decide", lambda _known: blocked)
+
+
+@planted("R10", "no attempt uses the budget up", MORE)
+def no_budget(undo: ExitStack) -> None:
+    _put(undo, operations.Operation, "budget_used", lambda _self: 0)
+
+
+@planted("V1", "the wait before another attempt is nearly an hour", MORE)
+def an_hour_of_backoff(undo: ExitStack) -> None:
+    _put(undo, patience, "_backoff", lambda *_known: timedelta(minutes=55))
+
+
+def _a_cent_more(request: Mapping[str, Any]) -> dict[str, Any]:
+    return {**request, "amount_minor": request["amount_minor"] + 1}
 
 
 def _only_checkpoint(write: Write) -> Write:

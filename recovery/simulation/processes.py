@@ -62,6 +62,12 @@ class Process:
             self.run = None
         return stage
 
+    def collect(self) -> None:
+        """Take in what came when nothing was held any more, as its next run will, whenever that is."""
+        self.run = engine.Run("forward", pool=self.wire)
+        self.run.take_in()
+        self.run = None
+
     def can_go_on(self) -> bool:
         """There is something to do now, other than to wait for an answer."""
         if self.is_dead or self.is_paused or self.run is None:

@@ -1,17 +1,15 @@
-"""Many histories: ranges of seeds, what they counted, and the run file that resumes and merges them.
+"""Many histories: ranges of seeds, what they counted, and how runs are put together.
 
 A class of cases that was declared and never met fails a run of COVERAGE_FROM histories or more: a generator that lost a
 fault finds nothing and looks fine.
 """
 
-import json
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from structlog.testing import capture_logs
@@ -32,7 +30,13 @@ SOMETIMES = (
         "duplicate_absorbed",
         "found_by_probe",
     ),
-    *("not_found_by_probe", "parked:unknown_outcome", "reply_lost_and_repeated", "sweep_rang"),
+    *(
+        "not_found_by_probe",
+        "parked:unknown_outcome",
+        "parked:compensation_failed",
+        "reply_lost_and_repeated",
+        "sweep_rang",
+    ),
     *("state:compensated", "late_call_neutralised", "throttle_obeyed", "drained"),
     *("job_of_both_builds", "cancelled", "deadline_passed", "late_answer", "key_misuse_refused"),
 )
@@ -64,6 +68,8 @@ class Total:
     counters: Counter[str] = field(default_factory=Counter)
     violations: list[Violation] = field(default_factory=list)
     seconds: float = 0.0
+    commit: str = ""
+    machines: list[str] = field(default_factory=list)
 
     @property
     def histories(self) -> int:
@@ -78,13 +84,16 @@ class Total:
         self.violations += told.violations
 
     def merge(self, other: "Total") -> None:
-        """Put two runs together. ValueError where they share a seed: it would be counted twice."""
+        """Put two runs together. ValueError where they share a seed, which would be counted twice, or are of two commits."""
+        if self.commit != other.commit:
+            raise ValueError(f"the runs are of two commits: {self.commit} and {other.commit}")
         joined = _joined(self.ranges + other.ranges)
         if sum(b - a + 1 for a, b in joined) != self.histories + other.histories:
             raise ValueError(f"the runs share seeds: {self.ranges} and {other.ranges}")
         self.ranges, self.seconds = joined, self.seconds + other.seconds
         self.counters += other.counters
         self.violations += other.violations
+        self.machines = sorted({*self.machines, *other.machines})
 
     def missing(self) -> list[str]:
         """Declared classes without a case; nothing for a short run."""
@@ -94,6 +103,8 @@ class Total:
 
     def as_json(self) -> dict[str, Any]:
         return {
+            "commit": self.commit,
+            "machines": self.machines,
             "histories": self.histories,
             "ranges": self.ranges,
             "violations": len(self.violations),
@@ -106,27 +117,10 @@ class Total:
 
 def declared() -> list[str]:
     """Every class of cases: shapes, kinds of faults, crash points, and what must sometimes be seen."""
-    shapes = [
-        f"shape:{name}" for name in ("sim.trip.1", "sim.trip.2", "sim.tour.1", "sim.parcel.1")
-    ]
+    sagas = ("sim.trip.1", "sim.trip.2", "sim.tour.1", "sim.parcel.1", "sim.errand.1")
+    shapes = [f"shape:{name}" for name in sagas]
     kinds = [f"fault:{kind}" for kind in faults.KINDS]
     return [*shapes, *kinds, *(f"point:{point}" for point in faults.points()), *SOMETIMES]
-
-
-def read(path: Path) -> Total:
-    """A run file; an empty run where there is none."""
-    if not path.exists():
-        return Total()
-    stored = json.loads(path.read_text())
-    violations = [Violation(*v) for v in stored["violated"]]
-    return Total(stored["ranges"], Counter(stored["counters"]), violations, stored["seconds"])
-
-
-def write(path: Path, total: Total) -> None:
-    """In one go: a run that is ended half-way leaves the file that was."""
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(total.as_json(), indent=1) + "\n")
-    new.replace(path)
 
 
 def play(seeds: Iterator[int], total: Total, told: Callable[[Told], None]) -> None:

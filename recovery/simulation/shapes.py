@@ -3,6 +3,7 @@
 trip      a local hold, a payment by key and probe, the hold secured, a ticket as the pivot; version 2 has a fee besides
 tour      a remote reserve that can be buried, a step that can only be asked about, one that can be neither repeated nor
           asked about, the pivot, and a step after it
+errand    no keys at all: a doubt is settled by a late probe, or a tombstone, and by nothing else
 parcel    keys without a probe, learnt going backward by sending again; a probe that is believed when it comes late
 """
 
@@ -24,7 +25,7 @@ def sagas(provider: Provider, faulty: Faulty) -> list[Saga]:
     """The definitions, with this provider behind them; `faulty` may make a LOCAL handler raise."""
     make = _Maker(provider, faulty)
     trip = [make.hold(), make.step("pay", key=True, probe=True), make.secure(), make.ticket()]
-    fee = make.step("fee", key=True)
+    fee = make.step("fee", key=True, attempts=2)
     tour = [
         make.step("reserve", probe=True, tombstone=True),
         make.step("guide", probe=True),
@@ -33,11 +34,14 @@ def sagas(provider: Provider, faulty: Faulty) -> list[Saga]:
         make.step("notify", key=True, probe=True, undo=NotUndoable("after the pivot"), attempts=40),
     ]
     parcel = [
-        make.step("label", key=True, resend_to_learn=True),
+        make.step("label", key=True, resend_to_learn=True, attempts=2),
         make.step("weigh", probe=True, late_probe_suffices=True),
         make.step("send", key=True, probe=True, tombstone=True),
     ]
+    errand = [make.step(name, probe=True) for name in ("ask", "order")]
+    errand.append(make.step("fetch", probe=True, tombstone=True))
     return [
+        Saga("sim.errand", version=1, steps=errand),
         Saga("sim.trip", version=1, steps=trip),
         Saga("sim.trip", version=2, steps=[*trip[:2], fee, *trip[2:]]),
         Saga("sim.tour", version=1, steps=tour),
@@ -80,7 +84,9 @@ class _Maker:
             name: options.pop(name, False)
             for name in ("key", "probe", "tombstone", "resend_to_learn", "late_probe_suffices")
         }
-        do = Service(name, 1, keyed=promises["key"])
+        returns = promises["late_probe_suffices"]  # it promises that a thread sends in time
+        hangs = 2 * providers.CALL_SECONDS if returns else providers.HANG_SECONDS
+        do = Service(name, 1, keyed=promises["key"], hangs=hangs)
         undo = Service(f"{name}.undo", -1, keyed=True)
         return Step(
             name,

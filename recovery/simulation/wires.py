@@ -9,20 +9,14 @@ import heapq
 import random
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Protocol
+from uuid import UUID
 
 from ledger import calls, clock, crashpoints, outcomes
 from recovery.simulation.provider import Provider
+from recovery.simulation.senders import Life, Sender
 from recovery.simulation.virtual import VirtualClock
 
 Happening = Callable[[], None]
-
-
-class Life(Protocol):
-    """Of the process whose threads these are."""
-
-    is_dead: bool
-    is_paused: bool
 
 
 class Agenda:
@@ -30,12 +24,13 @@ class Agenda:
 
     def __init__(self, now: VirtualClock) -> None:
         self._clock = now
-        self._heap: list[tuple[int, int, Life | None, Happening]] = []
+        self._heap: list[tuple[int, int, Life | None, UUID | None, Happening]] = []
         self._numbers = count()
 
     def later(self, seconds: float, what: Happening, life: Life | None = None) -> None:
         due = self._clock.micros + max(0, round(seconds * 1e6))
-        heapq.heappush(self._heap, (due, next(self._numbers), life, what))
+        owner = life.owner if life else None
+        heapq.heappush(self._heap, (due, next(self._numbers), life, owner, what))
 
     def next_at(self) -> int | None:
         """When the next thing is due, of anybody who is not paused."""
@@ -57,8 +52,9 @@ class Agenda:
                 return
             self._heap.remove(entry)
             heapq.heapify(self._heap)
-            if not _is(entry[2], "is_dead"):
-                yield entry[2], entry[3]
+            life, owner, what = entry[2:]
+            if life is None or not (life.is_dead or life.owner != owner):
+                yield life, what
 
 
 class Wire:
@@ -106,19 +102,29 @@ class Wire:
             reason = "released" if placed.withdrawn else "lease_too_short"
             self._hear(placed, outcomes.NotSent(reason, released=True))
             return
-        checked_at = round(clock.monotonic() * 1e6)
+        checked_at, sender = round(clock.monotonic() * 1e6), None
+        if placed.kind == "call":
+            call = placed.call
+            sender = self._provider.senders.begin(call.operation_id, call.n, checked_at, self._life)
         crashpoints.reach(f"{placed.kind}.before")
         placed.started_at = clock.monotonic()
-        self._provider.checked_at = checked_at
+        self._provider.sender = sender
         outcome = calls.outcome_of(placed.handler, placed.call)
         name = "not_landed" if isinstance(outcome, outcomes.NotLanded) else _name(outcome)
         if placed.kind == "call":
             key = (placed.call.operation_id, placed.call.n)
             self._provider.told.setdefault(key, set()).add(name)
         wait = self._provider.reply_after
-        self._agenda.later(wait, lambda: self._answer(placed, outcome), self._life)
+        limit = placed.call.timeout_seconds + calls.ABANDON_GRACE_SECONDS
+        if wait > limit:  # time stops there, for its process to give it up
+            self._agenda.later(limit + 0.001, lambda: None, self._life)
+        self._agenda.later(wait, lambda: self._answer(placed, outcome, sender), self._life)
 
-    def _answer(self, placed: calls.Placed, outcome: outcomes.Sighted) -> None:
+    def _answer(
+        self, placed: calls.Placed, outcome: outcomes.Sighted, sender: Sender | None
+    ) -> None:
+        if sender is not None:
+            sender.is_back = True
         crashpoints.reach(f"{placed.kind}.after")
         self._hear(placed, outcome)
 

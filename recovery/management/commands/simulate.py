@@ -5,12 +5,13 @@ Exit status 0: no invariant was violated, and every declared class of cases was 
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, override
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from recovery.simulation import database, runs
+from recovery.simulation import database, runfile, runs
 
 SHOWN = 40  # of the last lines of a history that failed
 
@@ -33,20 +34,21 @@ class Command(BaseCommand):
     @override
     def handle(self, *_args: Any, **options: Any) -> None:
         first, count = options["seed"], options["histories"]
+        try:
+            total = _begun(options["resume"], options["merge"])
+        except (OSError, ValueError) as error:
+            raise CommandError(str(error)) from error
         self.stderr.write(f"seeds {first} to {first + count - 1}")
-        total = runs.read(options["resume"]) if options["resume"] else runs.Total()
-        for path in options["merge"]:
-            total.merge(runs.read(path))
 
         def told(one: runs.Told) -> None:
             self._tell(one, trace=options["trace"])
             if options["resume"] and one.seed % 50 == 0:
-                runs.write(options["resume"], total)
+                runfile.write(options["resume"], total)
 
         with database.simulated(f"amends_simulation_{first}_{count}_{os.getpid()}"):
             runs.play(iter(range(first, first + count)), total, told)
         if options["resume"]:
-            runs.write(options["resume"], total)
+            runfile.write(options["resume"], total)
         self._report(total, as_json=options["as_json"])
         if total.violations or total.missing():
             raise SystemExit(1)
@@ -73,3 +75,11 @@ class Command(BaseCommand):
         )
         for name in told["missing"]:
             self.stdout.write(f"no case of {name}")
+
+
+def _begun(resume: Path | None, merge: Sequence[Path]) -> runs.Total:
+    """What is there already. Read before anything is played: hours of histories must not end in a wrong path."""
+    total = runfile.resumed(resume) if resume else runfile.fresh()
+    for path in merge:
+        total.merge(runfile.read(path))
+    return total
