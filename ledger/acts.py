@@ -7,7 +7,7 @@ engine to go on, under the same operation ids; whatever is refused is refused wi
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -77,6 +77,11 @@ VERBS: Mapping[str, Verb] = {
     )
 }  # fmt: skip
 RULINGS = frozenset({"done", "not-done", "close"})
+# Reasons and age of evidence for which the reconcile sweep sends a parked job on.
+GOES_ON = frozenset(
+    {ParkedReason.UNKNOWN_OUTCOME, ParkedReason.COMPENSATION_FAILED, ParkedReason.EXHAUSTED}
+)
+LOOKS_BACK = timedelta(days=7)
 OF_OPERATION = frozenset({"ask", "retry", "done", "not-done"})
 
 
@@ -146,6 +151,9 @@ class Move:
     key: Key | None = None
     turns: bool = False
     fresh: bool = False
+    witness: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # what the ruling rests on, beside what was said
     taken_by: str = ""
     checkpoint: Mapping[str, Any] | None = None
 
@@ -256,7 +264,7 @@ def _done(case: Case, asked: Asked) -> Move:
     is_given_up = key == case.blocked() and case.parked_reason in BY_HAND
     if not (_is_open(operation) or is_given_up):
         raise ActRefused(f"{_standing(key, operation)}: there is nothing to settle by hand")
-    _refuse_settled(key, operation)
+    _refuse_settled(case, key, operation)
     if not (asked.says() or asked.names_effect()):
         raise ActRefused("done needs the provider's reference, or evidence in words")
     if _is_named_by_its_undo(case, key) and not (
@@ -264,21 +272,24 @@ def _done(case: Case, asked: Asked) -> Move:
     ):
         how = "its undo names it by the provider's reference"
         raise ActRefused(f"done needs a ref for {name_of(key)}: {how}")
-    return Move(act="done", key=key)
+    named = str(asked.evidence.get("ref") or "")
+    return Move(act="done", key=key, witness=operation.witness(named))
 
 
 def _not_done(case: Case, asked: Asked) -> Move:
     key, operation = _operation(case, asked)
     if not _is_open(operation):
         raise ActRefused(f"{_standing(key, operation)}: it is neither unknown nor contradicted")
-    _refuse_settled(key, operation)
+    _refuse_settled(case, key, operation)
     if not asked.says():
         raise ActRefused("not-done needs evidence in words")
     return Move(act="not-done", key=key)
 
 
-def _refuse_settled(key: Key, operation: Operation) -> None:
-    if operation.deciding_sighting() is not None:
+def _refuse_settled(case: Case, key: Key, operation: Operation) -> None:
+    """A sweep takes up what decides, of jobs that can go on from it."""
+    seen = operation.deciding_sighting()
+    if seen is not None and case.parked_reason in GOES_ON and seen.at > case.now - LOOKS_BACK:
         raise MovedOn(f"evidence has arrived that settles {name_of(key)}: a sweep takes it up")
 
 

@@ -100,7 +100,7 @@ class Job(models.Model):
     parked_reason = models.CharField(max_length=32, db_default="")
     parked_detail = models.TextField(db_default="")
     parked_at = models.DateTimeField(null=True)
-    heard = models.PositiveIntegerField(db_default=0)  # sightings that whoever parked it knew
+    heard = models.PositiveIntegerField(null=True)  # sightings that whoever parked it had read
     taken_by = models.CharField(max_length=150, db_default="")
     created_at = models.DateTimeField(db_default=LedgerNow())
     finished_at = models.DateTimeField(null=True)

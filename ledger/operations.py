@@ -160,11 +160,16 @@ class Operation:
             None,
         )
 
-    def witness(self) -> Mapping[str, Any]:
-        """What the last who saw it happen says of the effect; nothing, where nobody did."""
+    def witness(self, ref: str = "") -> dict[str, Any]:
+        """`ref` and `data` of the effect, as the last who saw it happen says, or the last who saw that one; or nothing."""
         rows: list[Receipt | Sighting] = [*self.receipts.values(), *self.sightings]
-        said = [row for row in rows if row.outcome == ReceiptOutcome.CONFIRMED]
-        return max(said, key=lambda row: row.at).evidence if said else {}
+        said = [
+            row
+            for row in rows
+            if row.outcome == ReceiptOutcome.CONFIRMED and ref in ("", row.evidence.get("ref"))
+        ]
+        found = max(said, key=lambda row: row.at).evidence if said else {}
+        return {name: found[name] for name in ("ref", "data") if name in found}
 
     def resolved_at(self, acts: frozenset[str]) -> datetime | None:
         """When a person last did one of these."""
@@ -250,12 +255,9 @@ def fold(entries: Iterable[Entry]) -> dict[Key, Operation]:
 
 
 def _ruling(entry: Resolution, operation: Operation) -> Receipt:
-    """A person's word as a receipt. What they left out of an effect, its last witness had: later arguments need it."""
+    """A person's word as a receipt."""
     n = operation.attempts[-1].n if operation.attempts else 0
-    seen = operation.witness() if RULED[entry.act] is ReceiptOutcome.CONFIRMED else {}
-    known = {name: seen[name] for name in ("ref", "data") if name in seen}
-    said = {k: v for k, v in entry.evidence.items() if v}
-    evidence = {**known, **said, "resolved_by": entry.by}
+    evidence = {**entry.evidence, "resolved_by": entry.by}
     return Receipt(entry.step, entry.direction, n, RULED[entry.act], evidence, entry.at)
 
 

@@ -324,6 +324,11 @@ def _arguments(
 
     Raises OperationConflict, naming each field that differs, before any I/O.
     """
+    forward = ctx.ops.get((step.name, Direction.FORWARD))
+    is_overruled = direction is Direction.BACKWARD and not (forward and forward.is_confirmed())
+    if operation is not None and operation.attempts and is_overruled:
+        first = operation.attempts[0]  # what it was derived from is no longer held to have happened
+        return first.arguments or {}, first.fingerprint
     derived = step.arguments_of(direction)(ctx.job.input, operations.confirmed_forward(ctx.ops))
     digest = canonical.fingerprint(derived)
     if operation is not None and operation.attempts and operation.attempts[0].fingerprint != digest:

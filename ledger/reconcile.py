@@ -21,7 +21,9 @@ WITH decided AS (
                 AND s.evidence ->> 'ref' <> ''))
             AND (j.finished_at IS NOT NULL OR j.state = 'parked' AND j.parked_reason <> 'contradiction') THEN 'against'
         END AS verdict
-    FROM ledger_sighting s JOIN ledger_job j ON j.id = s.job_id
+    FROM ledger_sighting s
+    -- By its key alone: a plain join reads the whole table, because the age of evidence is estimated too high.
+    CROSS JOIN LATERAL (SELECT * FROM ledger_job o WHERE o.id = s.job_id OFFSET 0) j
     LEFT JOIN LATERAL (
         SELECT outcome, ref FROM (
             SELECT CASE p.act WHEN 'done' THEN 'confirmed' ELSE 'refused' END AS outcome, p.evidence ->> 'ref' AS ref,
@@ -49,6 +51,7 @@ held AS MATERIALIZED (
     JOIN ledger_job j ON j.id = seen.job_id WHERE j.owner IS NULL ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED)
 UPDATE ledger_job j SET acting_fence = held.fence, fence = held.fence + 1,
     state = CASE held.verdict WHEN 'goes on' THEN 'waiting' ELSE 'parked' END,
+    heard = NULL,
     due_at = CASE held.verdict WHEN 'goes on' THEN ledger_now() ELSE j.due_at END,
     parked_reason = CASE held.verdict WHEN 'goes on' THEN '' ELSE 'contradiction' END,
     parked_detail = CASE held.verdict WHEN 'goes on' THEN ''

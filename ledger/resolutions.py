@@ -56,7 +56,7 @@ FROM ledger_job WHERE id = %s
 ACT = """
 WITH moved AS (
     UPDATE ledger_job j SET acting_fence = %(fence)s, fence = j.fence + 1, seq = j.seq + 1, state = %(to)s,
-        taken_by = %(taken_by)s,
+        taken_by = %(taken_by)s, heard = CASE WHEN %(to)s = 'parked' THEN j.heard END,
         direction = CASE WHEN %(turns)s THEN 'backward' ELSE j.direction END,
         turned_by = CASE WHEN %(turns)s THEN left(%(by)s, 100) ELSE j.turned_by END,
         turned_reason = CASE WHEN %(turns)s THEN left(%(reason)s, 200) ELSE j.turned_reason END,
@@ -107,7 +107,7 @@ def act(
             return _turn(case, asked, by)
         acts.refuse_moved(case, asked, seen)
         acts.refuse_unheard(case, asked, heard)
-        move = acts.judge(case, asked)
+        move = _judge(case, asked)
         crashpoints.reach("resolution.before")
         stored = sql.fetch(ACT, _parameters(case, asked, move))
         if not stored:
@@ -117,6 +117,14 @@ def act(
         _log(job_id, by, f"{move.act} {acts.name_of(move.key)}: parked -> {move.to}", asked, at)
         _tell(job_id, move.act, lane if move.to is JobState.WAITING else None)
     return Resolved(move.act, acts.name_of(move.key), move.to, at)
+
+
+def _judge(case: Case, asked: Asked) -> Move:
+    try:
+        return acts.judge(case, asked)
+    except ActRefused:  # of a journal in which somebody else may have acted since the row was read
+        acts.refuse_moved(look(case.job_id), asked, case.fence)
+        raise
 
 
 def look(job_id: UUID) -> Case:
@@ -177,7 +185,7 @@ def _parameters(case: Case, asked: Asked, move: Move) -> dict[str, Any]:
         "direction": direction.value,
         "by": asked.by,
         "reason": _reason(asked),
-        "evidence": journal.as_text(evidence.storable(asked.evidence)),
+        "evidence": journal.as_text(evidence.storable(_said(asked, move))),
         "turns": move.turns,
         "fresh": move.fresh,
         "taken_by": move.taken_by,
@@ -201,6 +209,11 @@ def _turn(case: Case, asked: Asked, by: AbstractUser) -> Resolved:
     _log(case.job_id, by, f"compensate: turned back while {case.state}", asked, case.now)
     _tell(case.job_id, asked.act, Lane.COMPENSATION)
     return Resolved(asked.act, "", look(case.job_id).state, case.now)
+
+
+def _said(asked: Asked, move: Move) -> dict[str, Any]:
+    """The person's evidence, and what a witness had beside it: later arguments are derived from the ruling alone."""
+    return {**move.witness, **{name: value for name, value in asked.evidence.items() if value}}
 
 
 def _reason(asked: Asked) -> str:

@@ -12,6 +12,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="job",
             name="heard",
-            field=models.PositiveIntegerField(db_default=0),
+            field=models.PositiveIntegerField(null=True),
         ),
     ]

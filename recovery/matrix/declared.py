@@ -32,6 +32,31 @@ def disagreement(play: Play, ending: Ending, base: Ending, good: Ending) -> str:
     return f"ended {ending} {_all(ending.effects)}, undisturbed {base} {_all(base.effects)}"
 
 
+def flaw(play: Play, base: Ending) -> str:
+    """What is wrong with an undisturbed run, with which cases are compared; empty when nothing is."""
+    first = play.script.first
+    if wrong := _books(base):
+        return wrong
+    if first is not None and first not in play.struck:
+        return "its own fault did not strike"
+    if base.state in _ends(play):
+        return ""
+    stuck = {n for n in play.doubts if first and _is_undecidable(play, n, first, base)}
+    return "" if stuck and _is_parked_over(base, stuck) else f"ended {base}, undisturbed"
+
+
+def _ends(play: Play) -> set[str]:
+    """How a script ends when nothing goes wrong beside it."""
+    script, definition = play.script, play.stage.definition
+    if script.retains:
+        return {"removed"}
+    if not script.refuses:
+        return {"refused", "compensated"} if script.turns_at else {"confirmed"}
+    names, pivot = [step.name for step in definition.steps], definition.pivot_index()
+    is_past = pivot is not None and names.index(script.refuses.partition(":")[0]) > pivot
+    return {"parked"} if is_past else {"refused", "compensated"}
+
+
 def _books(ending: Ending) -> str:
     """The two witnesses, whatever the outcome."""
     twice = [name for name, count in ending.effects.items() if count > 1]

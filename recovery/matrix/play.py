@@ -143,7 +143,7 @@ class Play:
         job, staff = self._seen.job(), self.stage.staff
         assert job is not None, "a parked job is there"
         if self._seen.ending().state == "parked":
-            reason, words = "found in their own register", {"note": "seen by eye"}
+            reason, words = "found in their own register", {"note": "seen by eye", "ref": "by-eye"}
             asked = acts.Asked(act="done", by=staff.get_username(), reason=reason, evidence=words)
             resolutions.act(job, asked, by=staff)
 

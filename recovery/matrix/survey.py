@@ -70,8 +70,12 @@ def survey(definition: saga.Saga, only: str = "", points: str | tuple[str, ...] 
             if only not in ("", script.name):
                 continue
             undisturbed = Play(stage, script)
-            bases[script.name] = undisturbed.run()
+            base, why = _base(undisturbed)
             reached |= undisturbed.reached.keys()
+            if base is None or why:
+                results.append(_flawed(tested, script, base, why))
+                continue
+            bases[script.name] = base
             for case in _cases(undisturbed, seen):
                 if not case.fault.point.startswith(points):
                     continue
@@ -105,6 +109,22 @@ def _cases(undisturbed: Play, seen: set[tuple[str, str]]) -> Iterator[Case]:
         seen.add(reach.gap)
         for kind in faults.kinds_at(reach.point, is_called_out=reach.doubts):
             yield Case(undisturbed.script, Fault(kind, reach.point, reach.nth), reach.situation)
+
+
+def _base(undisturbed: Play) -> tuple[Ending | None, str]:
+    """The run that cases are compared with, and what is wrong with it."""
+    try:
+        base = undisturbed.run()
+    except Exception as error:  # noqa: BLE001  as in a case
+        return None, f"{type(error).__name__}: {error}"
+    return base, declared.flaw(undisturbed, base)
+
+
+def _flawed(tested: saga.Saga, script: Script, base: Ending | None, why: str) -> Result:
+    fault, ended = script.first or Fault("error", "submit.after_commit"), str(base or "error")
+    return Result(
+        tested.name, script.name, fault, "undisturbed", ended, is_undisturbed=False, why=why
+    )
 
 
 def _result(stage: Stage, case: Case, base: Ending, good: Ending) -> Result:

@@ -7,7 +7,8 @@ import pytest
 from django.core.management import CommandError
 
 from config.management.commands import crash
-from ledger import calls, crashpoints, doubt, outcomes, saga
+from ledger import actions, calls, crashpoints, doubt, outcomes, planner, saga
+from ledger.states import ParkedReason
 from recovery.matrix import errand, faults, report, scripts, survey
 from recovery.matrix.faults import Fault
 from recovery.matrix.report import Report, Row
@@ -105,6 +106,14 @@ def test_a_planted_fault_of_the_engine_fails(
     found = survey.survey(small(effect=effect, parks_when_unknown=True), "all good", "call.")
     (wrong,) = [r.why for r in found.results if str(r.fault) == fault]
     assert why in wrong
+
+
+def test_a_fault_that_breaks_the_undisturbed_run_too_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise every case would end as undisturbed."""
+    parks = actions.Park(ParkedReason.CONFLICT, "")
+    monkeypatch.setattr(planner, "_backward", lambda _context: parks)
+    found = survey.survey(small(effect=errand.KEYED), "only refused", "call.")
+    assert [r.why for r in found.results] == ["ended parked conflict, undisturbed"]
 
 
 def test_a_point_that_nothing_reaches_fails_the_run() -> None:

@@ -231,8 +231,8 @@ def test_compensate_of_a_job_that_waits_is_a_cancel() -> None:
     assert [who for who, _ in staff.logged(job)] == ["sam"]
 
 
-def see(job: UUID, outcome: str, step: str = "payment") -> None:
-    evidence = {"ref": f"ref-{job}:{step}:forward", "data": {}}
+def see(job: UUID, outcome: str, step: str = "payment", ref: str = "") -> None:
+    evidence = {"ref": ref or f"ref-{job}:{step}:forward", "data": {}}
     late = sightings.NewSighting(job, step, Direction.FORWARD, 1, "late", outcome, evidence)
     sightings.record([late])
 

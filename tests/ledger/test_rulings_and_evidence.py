@@ -75,6 +75,47 @@ def test_a_ruling_in_words_keeps_the_reference_that_a_witness_had() -> None:
     assert operation.done().ref == f"ref-{job}:payment:forward"
 
 
+def test_a_ruling_rests_on_what_was_seen_before_it_and_another_effect_after_it_is_heard() -> None:
+    world = sagas.World()
+    world.says("payment:forward", sagas.raising(outcomes.Refused("declined")))
+    with sagas.trip(world) as trip:
+        job = factories.submit(trip, PRICE)
+        drives.drive_all()
+        see(job, "confirmed")
+        assert sweeps.reconcile().count == 1
+        staff.does(job, "done", "payment:forward", evidence={"note": "their books say so"})
+        drives.drive_all()
+        assert drives.state(job) == "compensated"
+        see(job, "confirmed", ref="a-second-charge")
+        assert sweeps.reconcile().count == 1
+    assert parked_for(job) == "contradiction"
+    operation = operations.fold(reading.entries(job))["payment", Direction.FORWARD]
+    assert operation.done().ref == f"ref-{job}:payment:forward"
+
+
+def test_the_reference_that_a_person_names_goes_with_no_other_effects_data() -> None:
+    with parked_payment(sagas.World()) as job:
+        assert sweeps.reconcile().count == 0
+        for name in ("ann", "bob"):
+            staff.does(job, "close", by=staff.member(name))
+        see(job, "confirmed", ref="charge-b")
+        assert sweeps.reconcile().count == 1
+        staff.does(job, "done", "payment:forward", evidence={"ref": "charge-a"})
+    evidence = models.Resolution.objects.get(job_id=job, act="done").evidence
+    assert evidence == {"ref": "charge-a"}
+
+
+def test_a_job_closed_in_doubt_that_hears_of_its_effect_can_be_ruled_on() -> None:
+    with parked_payment(sagas.World()) as job:
+        for name in ("ann", "bob"):
+            staff.does(job, "close", by=staff.member(name))
+        see(job, "confirmed")
+        assert sweeps.reconcile().count == 1
+        staff.does(job, "done", "payment:forward", evidence={"note": "seen in their books"})
+        drives.drive_all()
+        assert drives.state(job) == "confirmed"
+
+
 def test_done_without_a_reference_is_refused_where_the_undo_needs_it() -> None:
     with parked_payment(sagas.World()) as job:
         with pytest.raises(acts.ActRefused, match="done needs a ref for payment:forward"):

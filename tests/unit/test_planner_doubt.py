@@ -108,7 +108,12 @@ def test_an_undo_in_doubt_of_what_a_person_ruled_not_done_is_settled_too() -> No
         *history("room+ payment+ ~payment? ~room+", 60),
         resolved("payment", "not-done", 30),
     ]
-    action = plan(entries, direction=BACKWARD, of=histories.definition(**KEYLESS))
+
+    def of_the_payment(_input: Any, done: Any) -> dict[str, Any]:
+        return {"capture": done["payment"].ref}
+
+    made = histories.definition(**KEYLESS, undo_arguments=of_the_payment)
+    action = plan(entries, direction=BACKWARD, of=made)
     assert told(action) == ("park", "unknown_outcome", "payment:backward")
 
 
