@@ -23,7 +23,8 @@ def check_request(scene: Scene, kind: str, service: Service, call: saga.Call) ->
         violate("R2", f"{operation} {call.n} came without a committed attempt")
     elif attempts[0]["fingerprint"] != "\\x" + canonical.fingerprint(call.arguments).hex():
         violate("R3", f"{operation} came with other arguments than its attempt")
-    if job is not None:
+    if job is not None and attempts and call.n == job.attempts_of(step, direction)[-1]["n"]:
+        # An earlier attempt's request that only now comes out of a thread that hung was decided on before.
         _check_patience(scene, job, kind, operation, (step, direction))
     entry = scene.provider.book.get(operation)
     if kind == "call" and entry is not None and entry.first_at is not None and service.keyed:
