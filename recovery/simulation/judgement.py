@@ -75,6 +75,8 @@ def sightings_are_heeded(scene: Scene, job: Job) -> Iterator[str]:
     may_go_on = job.row["state"] in ENDED or job.row["parked_reason"] == "unknown_outcome"
     for seen in job.sighting if may_go_on else ():
         final = job.final(seen["step"], seen["direction"])
+        if final is None and seen["outcome"] == "refused" and job.row["state"] in ENDED:
+            continue  # proved unsent; whoever had lost the job told the provider to refuse it all the same
         if seen["outcome"] in FINAL and seen["outcome"] != final:
             yield f"{seen['step']}:{seen['direction']} is {final}, a {seen['kind']} says {seen['outcome']}"
 
