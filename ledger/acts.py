@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ledger import outcomes, patience, saga
+from ledger import operations, outcomes, patience, saga
 from ledger.operations import Key, Operation, Resolution
 from ledger.saga import Direction
 from ledger.states import ENDED, JobState, ParkedReason
@@ -77,7 +77,8 @@ VERBS: Mapping[str, Verb] = {
     )
 }  # fmt: skip
 RULINGS = frozenset({"done", "not-done", "close"})
-# Reasons and age of evidence for which the reconcile sweep sends a parked job on.
+# Reasons for which, and age of evidence up to which, the reconcile sweep sends a parked job on. Parked for others a job
+# cannot go on from evidence: it would be parked again, and again.
 GOES_ON = frozenset(
     {ParkedReason.UNKNOWN_OUTCOME, ParkedReason.COMPENSATION_FAILED, ParkedReason.EXHAUSTED}
 )
@@ -132,10 +133,6 @@ class Case:
     def effect(self, key: Key) -> saga.Effect | saga.Local | None:
         step = self.definition.step(key[0]) if self.definition else None
         return step.effect_of(key[1]) if step else None
-
-    def heard(self) -> int:
-        """How much evidence from outside there is: sightings are never taken away."""
-        return sum(len(operation.sightings) for operation in self.ops.values())
 
     def can_turn(self) -> bool:
         is_forward = self.direction is Direction.FORWARD and not self.pivot_sent
@@ -205,7 +202,7 @@ def refuse_moved(case: Case, asked: Asked, seen: int | None) -> None:
 
 def refuse_unheard(case: Case, asked: Asked, heard: int | None) -> None:
     """MovedOn, if evidence has come in since the page of whoever rules was shown: a ruling outweighs what came before it."""
-    if heard not in (None, case.heard()) and asked.act in RULINGS:
+    if heard not in (None, operations.heard(case.ops)) and asked.act in RULINGS:
         raise MovedOn("the page is out of date: evidence has come in since; look again")
 
 

@@ -87,7 +87,7 @@ def page(job: models.Job) -> Page:
         events=sorted([*_events(entries), *_acts(job.id)], key=lambda event: event.at),
         operations=[acts.name_of(k) for k in sorted(ops, key=lambda k: k != blocked)],
         is_whole=blocked is None,
-        heard=sum(len(op.sightings) for op in ops.values()),
+        heard=operations.heard(ops),
     )
 
 

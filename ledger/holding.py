@@ -33,11 +33,8 @@ from ledger.outcomes import FINAL_OUTCOMES, ReceiptOutcome
 from ledger.saga import Direction
 from ledger.states import ENDED, JobState, Lane, ParkedReason
 
-PLANS_MAX = (
-    100  # of one job in one turn: each but the last records evidence of an operation or turns back
-)
 GIVE_BACK = actions.Wait(timedelta(), "")
-Operations = dict[operations.Key, operations.Operation]
+Operations = Mapping[operations.Key, operations.Operation]
 
 
 class Held:
@@ -78,18 +75,11 @@ class Held:
         outcome = placed.outcome or outcomes.Unknown("deadline")
         if isinstance(outcome, outcomes.NotLanded):
             outcome = outcomes.Unknown("no_outcome", {"returned": "NotLanded"})
-        self.learn(placed.step, placed.direction, placed.call.n, outcome)
-        if placed.outcome is None:
-            self._abandon()
+        is_out = placed.outcome is None  # its thread is: what it brings later is a sighting
+        self.learn(placed.step, placed.direction, placed.call.n, outcome, is_out=is_out)
         name = evidence.of(outcome)[0]
         labels = (placed.step, placed.direction, name)
         telemetry.operation_seconds.labels(*labels).observe(placed.seconds())
-
-    def _abandon(self) -> None:
-        """Its thread may yet send: what it brings later is a sighting."""
-        receipt = self.news.pop()
-        assert isinstance(receipt, Receipt), "the last thing learned is the call's outcome"
-        self.news.append(replace(receipt, evidence={**receipt.evidence, "abandoned": True}))
 
     def see(self, sighting: sightings.NewSighting) -> None:
         """A sighting that was recorded, for the planner."""
@@ -100,9 +90,19 @@ class Held:
             )
         )
 
-    def learn(self, step: str, direction: Direction, n: int, outcome: outcomes.Outcome) -> None:
+    def learn(
+        self,
+        step: str,
+        direction: Direction,
+        n: int,
+        outcome: outcomes.Outcome,
+        *,
+        is_out: bool = False,
+    ) -> None:
         """Take an outcome in. It is stored first, with the next write, and judged by the planner after that."""
         name, found = evidence.of(outcome)
+        if is_out:
+            found["abandoned"] = True
         self.news.append(
             Receipt(step, direction, n, ReceiptOutcome(name), found, self.now(), self.fence)
         )
@@ -134,7 +134,11 @@ class Held:
         )
         kept = {"unwritable": True, "length": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
         self.news = [
-            replace(e, outcome=ReceiptOutcome.UNKNOWN, evidence=kept | _abandoned(e.evidence))
+            replace(
+                e,
+                outcome=ReceiptOutcome.UNKNOWN,
+                evidence=kept | {k: v for k, v in e.evidence.items() if k == "abandoned"},
+            )
             for e in self.news
             if isinstance(e, Receipt) and not self._is_local(e)
         ]
@@ -219,26 +223,19 @@ class Held:
         return step is not None and isinstance(step.effect_of(receipt.direction), saga.Local)
 
     def _plan(self) -> tuple[actions.Action, Direction, Operations]:
-        """Ask until the action needs the outside, a wait or the end: evidence is recorded, a refusal turns the job."""
-        direction, now = self.direction, self.now()
-        for _ in range(PLANS_MAX):
-            ops = operations.fold([*self.entries, *self.news])
-            action = self._parks or self._next_action(direction, ops, now)
-            match action:
-                case actions.Record(step, of, n, outcome, found):
-                    self.news.append(Receipt(step, of, n, outcome, found, now, self.fence))
-                case actions.TurnBack():
-                    direction = Direction.BACKWARD
-                case _:
-                    return action, direction, ops
-        endless = actions.Park(ParkedReason.CONFLICT, "", "the plan does not come to an end")
-        return endless, direction, operations.fold([*self.entries, *self.news])
-
-    def _next_action(self, direction: Direction, ops: Operations, now: datetime) -> actions.Action:
+        """Up to the action that needs the outside, a wait or the end; what evidence decides on the way is news."""
+        known = [*self.entries, *self.news]
+        if self._parks is not None:
+            return self._parks, self.direction, operations.fold(known)
         if self._input is None:
             self._input = self.definition.input(**self.claimed.input)
-        job = planner.Job(self.id, self._input, direction, self.claimed.lane)
-        return planner.decide(self.definition, job, ops, now, self._policy)
+        job = planner.Job(self.id, self._input, self.direction, self.claimed.lane)
+        last: planner.Planned | None = None
+        for last in planner.ahead(self.definition, job, known, self.now(), self._policy):
+            if last.receipt is not None:
+                self.news.append(replace(last.receipt, fence=self.fence))
+        assert last is not None, "a plan has at least one action"
+        return last.action, last.direction, last.ops
 
     def _write(self, action: actions.Action, direction: Direction, ops: Operations) -> Write:
         receipts = [e for e in self.news if isinstance(e, Receipt)]
@@ -268,14 +265,11 @@ class Held:
             sends = action.step.name if action.direction is Direction.FORWARD else None
         write.pivot_sent = planner.pivot_may_be_sent(self.definition, ops, sends)
         _move(write, action)
-        write.heard = sum(isinstance(e, operations.Sighting) for e in self.entries)
+        if write.state is JobState.PARKED:
+            write.heard = operations.heard(ops)
         if write.state in ENDED or any(r.outcome in FINAL_OUTCOMES for r in receipts):
             write.checkpoint = _checkpoint(ops, write)
         return write
-
-
-def _abandoned(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: found[name] for name in ("abandoned",) if name in found}
 
 
 def _handler(

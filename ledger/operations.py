@@ -254,6 +254,11 @@ def fold(entries: Iterable[Entry]) -> dict[Key, Operation]:
     return operations
 
 
+def heard(operations: Mapping[Key, Operation]) -> int:
+    """How much evidence from outside a journal has: sightings are never taken away."""
+    return sum(len(operation.sightings) for operation in operations.values())
+
+
 def _ruling(entry: Resolution, operation: Operation) -> Receipt:
     """A person's word as a receipt."""
     n = operation.attempts[-1].n if operation.attempts else 0

@@ -5,8 +5,8 @@ nobody saw is settled by evidence, sent again under its own id while the provide
 job parks when only blocked operations are left.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -25,11 +25,13 @@ from ledger.actions import (
     Wait,
 )
 from ledger.doubt import Verdict
-from ledger.operations import Entry, Key, Operation
+from ledger.operations import Entry, Key, Operation, Receipt
 from ledger.outcomes import OperationConflict, ReceiptOutcome
 from ledger.saga import Direction
 from ledger.states import JobState, Lane, ParkedReason
 
+# Of one job at a time: each but the last records evidence of an operation or turns back.
+PLANS_MAX = 100
 WITNESSES = {
     "probe": "the provider, asked,",
     "tombstone": "the provider, told to refuse it,",
@@ -47,15 +49,40 @@ class Job:
     lane: str
 
 
-def next_action(
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One action on the way, and the direction and operations after which it comes; `receipt` is what it records."""
+
+    action: Action
+    direction: Direction
+    ops: Mapping[Key, Operation]
+    receipt: Receipt | None = None
+
+
+def ahead(
     definition: saga.Saga,
     job: Job,
     entries: Sequence[Entry],
     now: datetime,
     policy: patience.Policy,
-) -> Action:
-    """The one next action of a job that nobody is calling for at the moment."""
-    return decide(definition, job, operations.fold(entries), now, policy)
+) -> Iterator[Planned]:
+    """Up to the first action that needs the outside, a wait or the end: evidence is recorded, a refusal turns the job."""
+    known = list(entries)
+    for _ in range(PLANS_MAX):
+        ops = operations.fold(known)
+        match action := decide(definition, job, ops, now, policy):
+            case Record(step, of, n, outcome, found):
+                receipt = Receipt(step, of, n, outcome, found, now)
+                known.append(receipt)
+                yield Planned(action, job.direction, ops, receipt)
+            case TurnBack():
+                job = replace(job, direction=Direction.BACKWARD)
+                yield Planned(action, job.direction, ops)
+            case _:
+                yield Planned(action, job.direction, ops)
+                return
+    endless = Park(ParkedReason.CONFLICT, "", "the plan does not come to an end")
+    yield Planned(endless, job.direction, operations.fold(known))
 
 
 def decide(
@@ -65,7 +92,7 @@ def decide(
     now: datetime,
     policy: patience.Policy,
 ) -> Action:
-    """The same, of a journal that is folded already."""
+    """The one next action of a job that nobody is calling for at the moment."""
     unknown = [step for step, _ in ops if definition.step(step) is None]
     if unknown:
         return Park(

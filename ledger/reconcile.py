@@ -8,14 +8,13 @@ final receipt; a later ruling on the operation, or the closing of the job, outwe
 what it reads does not grow with all that ever ended.
 """
 
-from ledger import crashpoints, sql, telemetry, tickets
+from ledger import acts, crashpoints, sql, telemetry, tickets
 
-# Parked for other reasons, a job cannot go on from evidence: it would be parked again, and again.
 JUDGE = """
 WITH decided AS (
     SELECT s.job_id, s.step, s.direction, s.outcome, f.outcome AS final, CASE
         WHEN f.outcome IS NULL AND j.state = 'parked'
-            AND j.parked_reason IN ('unknown_outcome', 'compensation_failed', 'exhausted') THEN 'goes on'
+            AND j.parked_reason = ANY(%(goes_on)s) THEN 'goes on'
         WHEN f.outcome IS NULL AND j.state = 'closed' AND s.outcome = 'confirmed' THEN 'against'
         WHEN (f.outcome <> s.outcome OR (s.outcome = 'confirmed' AND f.ref <> '' AND s.evidence ->> 'ref' <> f.ref
                 AND s.evidence ->> 'ref' <> ''))
@@ -35,7 +34,7 @@ WITH decided AS (
             WHERE r.job_id = s.job_id AND r.step = s.step AND r.direction = s.direction
                 AND r.outcome IN ('confirmed', 'refused')) either
         ORDER BY turn, place LIMIT 1) f ON true
-    WHERE s.outcome IN ('confirmed', 'refused') AND s.at > (SELECT ledger_now()) - interval '7 days'
+    WHERE s.outcome IN ('confirmed', 'refused') AND s.at > (SELECT ledger_now()) - %(looks_back)s
         AND (j.state = 'parked' OR j.finished_at IS NOT NULL)
         AND NOT EXISTS (SELECT 1 FROM ledger_resolution p WHERE p.job_id = s.job_id AND p.at > s.at AND (p.act = 'close'
             OR (p.act IN ('done', 'not-done') AND p.step = s.step AND p.direction = s.direction)))),
@@ -67,7 +66,8 @@ RETURNING j.lane, j.state
 def judge(limit: int) -> int:
     """Judge the sightings of at most `limit` jobs without an owner; returns how many jobs moved."""
     crashpoints.reach("reconcile.before")
-    moved = sql.fetch(JUDGE, {"limit": limit})
+    asked = {"limit": limit, "goes_on": sorted(acts.GOES_ON), "looks_back": acts.LOOKS_BACK}
+    moved = sql.fetch(JUDGE, asked)
     crashpoints.reach("reconcile.after")
     for lane in {lane for lane, state in moved if state == "waiting"}:
         tickets.ring(lane)

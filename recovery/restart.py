@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from ledger import actions, journal, planner, policy, saga, selectors, tickets
-from ledger.operations import Entry, Receipt
+from ledger.operations import Entry
 from ledger.saga import Direction
 from ledger.selectors import Whereabouts
 from ledger.states import ENDED, JobState
 from recovery import sweeps
 
 LISTED_MAX = 1_000
-PLANS_MAX = 100  # as in the engine
 PASSES_MAX = 50  # of the reclaim sweep, which is bounded itself
 
 
@@ -132,20 +131,11 @@ def _planned(job: Whereabouts, entries: Sequence[Entry]) -> tuple[str, bool]:
 def _plan(
     definition: saga.Saga, job: Whereabouts, entries: Sequence[Entry]
 ) -> Iterator[actions.Action]:
-    """Up to the first action that needs the outside, a wait or the end, as its next owner will plan it."""
-    known, request, direction = list(entries), definition.input(**job.input), job.direction
-    at = max(job.now, job.due_at)  # as of when it is claimed
-    for _ in range(PLANS_MAX):
-        asked = planner.Job(job.id, request, direction, job.lane)
-        action = planner.next_action(definition, asked, known, at, policy.current())
-        yield action
-        match action:
-            case actions.Record(step, of, n, outcome, found):
-                known.append(Receipt(step, of, n, outcome, found, at))
-            case actions.TurnBack():
-                direction = Direction.BACKWARD
-            case _:
-                return
+    """As its next owner will plan it, as of when it is claimed."""
+    asked = planner.Job(job.id, definition.input(**job.input), job.direction, job.lane)
+    at = max(job.now, job.due_at)
+    for planned in planner.ahead(definition, asked, entries, at, policy.current()):
+        yield planned.action
 
 
 def _in_words(action: actions.Action, job: Whereabouts) -> str:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from ledger import actions, canonical, patience, planner, saga
+from ledger import actions, canonical, operations, patience, planner, saga
 from ledger.operations import Attempt, Entry, Receipt, Resolution, Sighting
 from ledger.outcomes import ReceiptOutcome
 from ledger.saga import Direction
@@ -106,7 +106,7 @@ def plan(
 ) -> actions.Action:
     lane = lane or ("forward" if direction is FORWARD else "compensation")
     job = planner.Job(JOB, INPUT, direction, lane)
-    return planner.next_action(of or definition(), job, entries, NOW, POLICY)
+    return planner.decide(of or definition(), job, operations.fold(entries), NOW, POLICY)
 
 
 def told(action: actions.Action) -> tuple[Any, ...]:

@@ -2,7 +2,10 @@
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -30,6 +33,24 @@ def not_landed(_call: Call) -> outcomes.NotLanded:
     return outcomes.NotLanded()
 
 
+def closed_by_two(job: UUID) -> None:
+    for name in ("ann", "bob"):
+        staff.does(job, "close", by=staff.member(name))
+
+
+@contextmanager
+def charged_after_all() -> Iterator[UUID]:
+    """A payment that was refused, and of which a witness says that it was taken; parked."""
+    world = sagas.World()
+    world.says("payment:forward", sagas.raising(outcomes.Refused("declined")))
+    with sagas.trip(world) as trip:
+        job = factories.submit(trip, PRICE)
+        drives.drive_all()
+        see(job, "confirmed")
+        assert sweeps.reconcile().count == 1
+        yield job
+
+
 def test_evidence_that_came_after_the_page_was_shown_is_not_outweighed() -> None:
     sam = staff.member("sam")
     with parked_payment(sagas.World()) as job:
@@ -55,34 +76,21 @@ def test_what_evidence_settles_nobody_rules_on() -> None:
 
 def test_a_job_closed_in_doubt_hears_of_the_charge_that_shows_up_later() -> None:
     with parked_payment(sagas.World()) as job:
-        for name in ("ann", "bob"):
-            staff.does(job, "close", by=staff.member(name))
+        closed_by_two(job)
         see(job, "confirmed")
         assert [sweeps.reconcile().count for _ in range(2)] == [1, 0]
         assert parked_for(job) == "contradiction"
 
 
 def test_a_ruling_in_words_keeps_the_reference_that_a_witness_had() -> None:
-    world = sagas.World()
-    world.says("payment:forward", sagas.raising(outcomes.Refused("declined")))
-    with sagas.trip(world) as trip:
-        job = factories.submit(trip, PRICE)
-        drives.drive_all()
-        see(job, "confirmed")
-        assert sweeps.reconcile().count == 1
+    with charged_after_all() as job:
         staff.does(job, "done", "payment:forward", evidence={"note": "their books say so"})
     operation = operations.fold(reading.entries(job))["payment", Direction.FORWARD]
     assert operation.done().ref == f"ref-{job}:payment:forward"
 
 
 def test_a_ruling_rests_on_what_was_seen_before_it_and_another_effect_after_it_is_heard() -> None:
-    world = sagas.World()
-    world.says("payment:forward", sagas.raising(outcomes.Refused("declined")))
-    with sagas.trip(world) as trip:
-        job = factories.submit(trip, PRICE)
-        drives.drive_all()
-        see(job, "confirmed")
-        assert sweeps.reconcile().count == 1
+    with charged_after_all() as job:
         staff.does(job, "done", "payment:forward", evidence={"note": "their books say so"})
         drives.drive_all()
         assert drives.state(job) == "compensated"
@@ -96,8 +104,7 @@ def test_a_ruling_rests_on_what_was_seen_before_it_and_another_effect_after_it_i
 def test_the_reference_that_a_person_names_goes_with_no_other_effects_data() -> None:
     with parked_payment(sagas.World()) as job:
         assert sweeps.reconcile().count == 0
-        for name in ("ann", "bob"):
-            staff.does(job, "close", by=staff.member(name))
+        closed_by_two(job)
         see(job, "confirmed", ref="charge-b")
         assert sweeps.reconcile().count == 1
         staff.does(job, "done", "payment:forward", evidence={"ref": "charge-a"})
@@ -107,8 +114,7 @@ def test_the_reference_that_a_person_names_goes_with_no_other_effects_data() -> 
 
 def test_a_job_closed_in_doubt_that_hears_of_its_effect_can_be_ruled_on() -> None:
     with parked_payment(sagas.World()) as job:
-        for name in ("ann", "bob"):
-            staff.does(job, "close", by=staff.member(name))
+        closed_by_two(job)
         see(job, "confirmed")
         assert sweeps.reconcile().count == 1
         staff.does(job, "done", "payment:forward", evidence={"note": "seen in their books"})

@@ -46,9 +46,7 @@ class Life:
             if self.taken == self.cancel_at and not self.pivot_sent(None):
                 self.direction = BACKWARD
             job = planner.Job(histories.JOB, histories.INPUT, self.direction, self.lane)
-            self.do(
-                planner.next_action(self.definition, job, self.entries, self.now, histories.POLICY)
-            )
+            self.do(planner.decide(self.definition, job, self.ops(), self.now, histories.POLICY))
             self.now += timedelta(milliseconds=10)
 
     def pivot_sent(self, next_send: str | None) -> bool:
@@ -302,7 +300,8 @@ def test_the_same_journal_gives_the_same_action(
     cut = life.entries[: data.draw(st.integers(0, len(life.entries)))]
     job = planner.Job(histories.JOB, histories.INPUT, life.direction, life.lane)
     both = [
-        planner.next_action(life.definition, job, cut, life.now, histories.POLICY) for _ in range(2)
+        planner.decide(life.definition, job, operations.fold(cut), life.now, histories.POLICY)
+        for _ in range(2)
     ]
     assert both[0] == both[1]
 
