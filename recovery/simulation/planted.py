@@ -206,7 +206,10 @@ def no_probe_lag(undo: ExitStack) -> None:
 
 @planted("R8", "a thread that was given up is taken for one that came back", MORE)
 def abandoned_is_back(undo: ExitStack) -> None:
-    _put(undo, holding.Held, "_abandon", lambda _self: None)
+    def learn(self: holding.Held, *call: Any, is_out: bool = False) -> None:
+        original(self, *call)
+
+    original = _put(undo, holding.Held, "learn", learn)
 
 
 @planted("R8", "a tombstone without an answer is taken for one that was accepted", MORE)
