@@ -40,10 +40,11 @@ And beside the path:
 33. clock: how much time has passed here, and a wait; pure
 34. policy: the engine's patience as settings give it
 35. models: the tables and their constraints
-36. guards: the triggers, made from the states
-37. metrics: the collector over the read side
-38. checks: what `manage.py check` refuses
-39. desk: what staff read of a job: a sentence, its operations, its money
-40. admin: the pages of staff, and their acts
-41. apps: the Django app
+36. fleet: tables of no job: providers, shares, what sweeps did and builds can drive
+37. guards: the triggers, made from the states
+38. metrics: the collector over the read side
+39. checks: what `manage.py check` refuses
+40. desk: what staff read of a job: a sentence, its operations, its money
+41. admin: the pages of staff, and their acts
+42. apps: the Django app
 """

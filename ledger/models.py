@@ -11,18 +11,17 @@ also checks fence and seq, reads the job `FOR SHARE` for every row (docs/decisio
 from typing import ClassVar, override
 
 from django.db import models
-from django.db.models import Func, Q
+from django.db.models import Q
 from django.db.models.functions import UUID7
 
+from ledger.fleet import KnownVersion as KnownVersion  # Django looks for tables here
+from ledger.fleet import LaneClock as LaneClock
+from ledger.fleet import LedgerNow as LedgerNow
+from ledger.fleet import Provider as Provider
+from ledger.fleet import Share as Share
+from ledger.fleet import Sweep as Sweep
 from ledger.saga import Direction
 from ledger.states import ENDED, JobState, ParkedReason
-
-
-class LedgerNow(Func):
-    """`ledger_now()`, the one clock of the ledger: the database's."""
-
-    function = "ledger_now"
-    output_field = models.DateTimeField()
 
 
 def one_of(column: str, values: list[str]) -> Q:
@@ -89,9 +88,11 @@ class Job(models.Model):
     due_at = models.DateTimeField(db_default=LedgerNow())
     rank = models.FloatField(null=True)
     cost = models.FloatField(db_default=1.0)
-    # Poison.
+    # Poison; any receipt clears all three. `losses`: leases lost in company since then, `strikes`: those lost alone.
+    losses = models.PositiveSmallIntegerField(db_default=0)
     suspect = models.BooleanField(db_default=False)
     strikes = models.PositiveSmallIntegerField(db_default=0)
+    checkpoint_format = models.PositiveSmallIntegerField(db_default=1)  # of its last checkpoint
     # Decisions from outside the run, and people.
     deadline_at = models.DateTimeField(null=True)
     turned_by = models.CharField(max_length=100, db_default="")
@@ -139,10 +140,16 @@ class Job(models.Model):
             ),
         ]
         indexes: ClassVar = [
+            # What no claim of a build may take stands under other keys than what it may, and suspects apart.
             models.Index(
-                fields=["lane", "saga", "version", "rank"],
-                condition=Q(state="queued"),
+                fields=["lane", "saga", "version", "checkpoint_format", "rank"],
+                condition=Q(state="queued", suspect=False),
                 name="ledger_job_queued",
+            ),
+            models.Index(
+                fields=["lane", "rank"],
+                condition=Q(state="queued", suspect=True),
+                name="ledger_job_suspects",
             ),
             models.Index(
                 fields=["lane", "due_at"], condition=Q(state="queued"), name="ledger_job_oldest"
@@ -311,44 +318,3 @@ class Resolution(JournalRow):
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["job"], name="ledger_resolution_job")]
-
-
-class Provider(models.Model):
-    """An outside service and how we may call it now."""
-
-    name = models.CharField(max_length=100, primary_key=True)
-    paused = models.BooleanField(db_default=False)
-    rate_per_second = models.FloatField(null=True)
-    next_free_at = models.DateTimeField(null=True)
-
-    @override
-    def __str__(self) -> str:
-        return self.name
-
-
-class LaneClock(models.Model):
-    """Per lane: the greatest rank ever claimed in it, the virtual clock of fair queueing."""
-
-    lane = models.CharField(max_length=32, primary_key=True)
-    clock = models.FloatField(db_default=0.0)
-
-    @override
-    def __str__(self) -> str:
-        return self.lane
-
-
-class Share(models.Model):
-    """Per tenant and lane: the last rank given out, the tail of its queue."""
-
-    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT)
-    lane = models.CharField(max_length=32)
-    tail = models.FloatField(db_default=0.0)
-
-    class Meta:
-        constraints: ClassVar = [
-            models.UniqueConstraint(fields=["tenant", "lane"], name="ledger_share_once")
-        ]
-
-    @override
-    def __str__(self) -> str:
-        return f"{self.tenant_id} {self.lane}"
