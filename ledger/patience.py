@@ -47,15 +47,20 @@ def send_again_at(
 def ask_again_at(
     policy: Policy, operation_id: str, answers: Sequence[Sighting], now: datetime
 ) -> datetime:
-    """When the wait after the last question is over; now, where it was answered."""
-    if not answers or answers[-1].outcome == NOT_LANDED:
-        return now
-    return answers[-1].at + _patience(policy, operation_id, answers[-1], failures(answers))
+    """When the wait after the last question is over; now, where it was answered. What the provider asked for holds, whatever
+    came in since: a worker that had lost the job may bring an answer to a question from long before.
+    """
+    heeded = [s for s in answers if s.outcome == ReceiptOutcome.THROTTLED]
+    if answers and answers[-1].outcome != NOT_LANDED:
+        heeded.append(answers[-1])
+    failed = failures(answers)
+    return max((s.at + _patience(policy, operation_id, s, failed) for s in heeded), default=now)
 
 
 def failures(answers: Sequence[Sighting]) -> int:
-    """Questions without an answer: as with attempts, one that was throttled does not count."""
-    return sum(s.outcome not in (NOT_LANDED, ReceiptOutcome.THROTTLED) for s in answers)
+    """Questions without an answer: as with attempts, one that was throttled, or never asked, does not count."""
+    spared = (NOT_LANDED, ReceiptOutcome.THROTTLED)
+    return sum(s.outcome not in spared and not s.evidence.get("released") for s in answers)
 
 
 def key_until(policy: Policy, effect: saga.Effect, operation: Operation) -> datetime | None:

@@ -189,6 +189,24 @@ def test_a_job_turned_in_the_forward_lane_changes_lane_only_for_work(
             ("ask", "payment", "forward", 1),
         ),
         ("room+ payment?", [seen("payment", "probe", "throttled", 0.7)], ("wait", "forward")),
+        # and what a worker that had lost the job brings from long before shortens no wait
+        *(
+            (
+                "room+ payment?",
+                [
+                    seen("payment", "probe", "throttled", 10, after_seconds="60"),
+                    seen("payment", "probe", outcome, 9),
+                ],
+                ("wait", "forward"),
+            )
+            for outcome in ("not_sent", "unknown", "throttled")
+        ),
+        # a question that was given back unasked uses no budget
+        (
+            "room+ payment?",
+            [seen("payment", "probe", "not_sent", 99, released=True)] * 9,
+            ("ask", "payment", "forward", 1),
+        ),
         # against what is settled: a person has to say what is true
         (
             "room+ payment+",
