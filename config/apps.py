@@ -14,7 +14,8 @@ class ConfigConfig(AppConfig):
 
     @override
     def ready(self) -> None:
-        from config import bench_saga, checks
+        from config import bench_saga, checks, drill_saga
 
         bench_saga.register()
+        drill_saga.register()
         checks.register()

@@ -16,15 +16,6 @@ from kombu import Queue
 from config import worker
 from ledger.states import Lane
 
-SWEEPS = (
-    "recovery.reclaim",
-    "recovery.deadlines",
-    "recovery.reconcile",
-    "recovery.promote",
-    "recovery.ring",
-    "bookings.expire_holds",
-)
-
 SWEEP_EXPIRES_SECONDS = 900
 
 app = Celery("amends", set_as_current=True)
@@ -64,12 +55,12 @@ app.conf.update(
     beat_schedule={
         name: {
             "task": name,
-            "schedule": settings.SWEEP_SECONDS,
+            "schedule": period,
             # Bounds the backlog of an outage. Long, because a worker's own clock judges it: one that is ten minutes
             # fast must still sweep.
             "options": {"queue": Lane.SWEEPS.value, "expires": SWEEP_EXPIRES_SECONDS},
         }
-        for name in SWEEPS
+        for name, period in settings.SWEEPS.items()
     },
 )
 app.autodiscover_tasks(["ledger", "recovery", "bookings"])

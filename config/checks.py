@@ -1,16 +1,25 @@
-"""What `manage.py check` refuses of the Celery app. Keeps one promise: no exception is thrown into the middle of a write."""
+"""What `manage.py check` refuses of the Celery app and of its servers. Keeps one promise: no exception is thrown into the
+middle of a write, and no connection is shared by two processes. With `--database default` it asks the broker, too.
+"""
 
 from typing import Any
 
 from django.apps import apps
-from django.core.checks import CheckMessage, Error
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags
+from django.core.checks import Warning as CheckWarning
 from django.core.checks import register as register_check
+
+from config import worker
 
 TEXT = "has a soft time limit: its exception can land inside a COMMIT, or in a call whose effect is on its way"
 
 
 def register() -> None:
     register_check(soft_time_limits, "amends")
+    register_check(pools, "amends")
+    register_check(shared_connections, "amends")
+    register_check(evictions, Tags.database)
 
 
 def soft_time_limits(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
@@ -22,3 +31,41 @@ def soft_time_limits(app_configs: Any = None, **kwargs: Any) -> list[CheckMessag
     if app.conf.task_soft_time_limit:
         limited = ["every task"]
     return [Error(f"{name} {TEXT}", id="config.E001") for name in limited]
+
+
+def pools(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """Leases belong to a process, and so does its one connection: no pool of threads or greenlets in one process."""
+    from config.celery import app  # noqa: PLC0415
+
+    pool = str(app.conf.worker_pool).rpartition(".")[2].partition(":")[0]
+    if pool in worker.SUPPORTED_POOLS:
+        return []
+    text = f"worker_pool is {pool!r}: only {' and '.join(worker.SUPPORTED_POOLS)} are supported"
+    return [Error(text, id="config.E002")]
+
+
+def shared_connections(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """A pool of connections that was opened before a fork serves nobody after it; PgBouncer pools for all processes."""
+    if not settings.DATABASES["default"].get("OPTIONS", {}).get("pool"):
+        return []
+    text = "DATABASES has OPTIONS['pool']: each process keeps one connection; put PgBouncer in front for fewer"
+    return [Error(text, id="config.E003")]
+
+
+def evictions(databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """A broker that throws keys away throws tickets away. The sweep rings again, so that it is slow and not wrong."""
+    if not databases or "default" not in databases:
+        return []
+    from config.celery import app  # noqa: PLC0415
+
+    broker: Any = app.connection_for_read(transport_options={"socket_timeout": 2})
+    try:
+        with broker:
+            policy = broker.channel().client.info("memory")["maxmemory_policy"]
+    except (OSError, *broker.connection_errors):
+        return []  # a broker that is away is no mistake of the settings
+    if policy == "noeviction":
+        return []
+    return [
+        CheckWarning(f"the broker's maxmemory-policy is {policy}: use noeviction", id="config.W001")
+    ]

@@ -98,6 +98,7 @@ def database(role: str) -> dict[str, Any]:
             "-c random_page_cost=1.1"
         )  # hot rows are in memory: let ids be looked up by index
         options.append("-c idle_in_transaction_session_timeout=60000")
+        options.append("-c jit=off")  # compiling a sweep's statement takes longer than running it
         if url_name not in os.environ:
             options.append(f"-c role={ROLES[role]}")
     found["OPTIONS"] = {
@@ -115,6 +116,12 @@ def database(role: str) -> dict[str, Any]:
 
 
 DATABASES = {"default": database(ROLE)}
+# As whom the retention sweep removes: no other role may. Of the same database, whatever its name.
+RETENTION_LOGIN = {
+    name: value
+    for name, value in database("retention").items()
+    if name in ("USER", "PASSWORD", "HOST", "PORT", "OPTIONS")
+}
 
 # --- Celery ----------------------------------------------------------------------------------------------------------
 
@@ -136,6 +143,39 @@ PUBLISH_TIMEOUT_SECONDS = env.float("PUBLISH_TIMEOUT_SECONDS", 0.3)
 PUBLISH_SILENCE_SECONDS = env.float("PUBLISH_SILENCE_SECONDS", 3.0)
 BACKOFF_SECONDS = env.float("BACKOFF_SECONDS", 0.5)
 BACKOFF_SECONDS_MAX = env.float("BACKOFF_SECONDS_MAX", 60.0)
+# What one answer may ask of the whole fleet; and the circuit of a provider: after so many calls in a row without a definite
+# answer nobody calls it for so long, doubling to the longest.
+PROVIDER_THROTTLE_SECONDS_MAX = env.float("PROVIDER_THROTTLE_SECONDS_MAX", 600.0)
+PROVIDER_FAILURES_MAX = env.int("PROVIDER_FAILURES_MAX", 20)
+PROVIDER_OPEN_SECONDS = env.float("PROVIDER_OPEN_SECONDS", 1.0)
+PROVIDER_OPEN_SECONDS_MAX = env.float("PROVIDER_OPEN_SECONDS_MAX", 60.0)
+# Versions: how this build names itself, which format its checkpoints have (one that the build before it reads, until
+# there is no way back to that), and after how long a job that no build can drive is put in front of a person.
+BUILD = env.str("BUILD", "dev")
+CHECKPOINT_FORMAT = env.int("CHECKPOINT_FORMAT", 2)
+UNSUPPORTED_SECONDS = env.float("UNSUPPORTED_SECONDS", 600.0)
+# Every sweep with its period: those that make jobs runnable, and those that may come late.
+SWEEP_SECONDS_RARE = env.float("SWEEP_SECONDS_RARE", 60.0)
+SWEEPS = {
+    **dict.fromkeys(
+        (
+            "recovery.reclaim",
+            "recovery.deadlines",
+            "recovery.reconcile",
+            "recovery.promote",
+            "recovery.ring",
+            "bookings.expire_holds",
+        ),
+        SWEEP_SECONDS,
+    ),
+    **dict.fromkeys(
+        ("recovery.overdue", "recovery.unsupported", "recovery.retain"), SWEEP_SECONDS_RARE
+    ),
+}
+# A job that is so long past its deadline after its pivot was sent is put in front of a person.
+DEADLINE_AFTER_PIVOT_SECONDS = env.float("DEADLINE_AFTER_PIVOT_SECONDS", 3600.0)
+# What has ended is removed so many days later; 0: never. Longer than providers and disputes may come back to it.
+RETENTION_DAYS = env.int("RETENTION_DAYS", 0)
 # Per saga, `name=seconds,...`: a job that has not sent its pivot by then goes back. A submission may set its own.
 SAGA_DEADLINE_SECONDS = {
     name: float(seconds) for name, seconds in env.dict("SAGA_DEADLINE_SECONDS", default={}).items()

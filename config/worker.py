@@ -12,17 +12,22 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import billiard.pool
+from billiard import process
 from celery import signals
+from django.conf import settings
 from django.db import connections
 
+from config import broker
 from ledger import engine, leases, telemetry
 
 # A child that leaves waits until its parent has counted its last message, by default for 30 s; after a sibling was killed
 # the count can fall short for ever. Our messages carry nothing: two seconds (of 0.1 s each) are enough.
 LAST_WORDS_TRIES = 20
+SUPPORTED_POOLS = ("prefork", "solo")
 
 _leaving = mmap.mmap(-1, 1)
 _watcher: subprocess.Popen[bytes] | None = None
@@ -31,8 +36,10 @@ _channel: socket.socket | None = None
 
 def connect() -> None:
     """Attach to Celery's signals; they fire in worker processes only."""
+    broker.outlive()
     billiard.pool.GUARANTEE_MESSAGE_CONSUMPTION_RETRY_LIMIT = LAST_WORDS_TRIES
     signals.setup_logging.connect(_keep_logging, weak=False)
+    signals.celeryd_init.connect(_refuse_unsafe, weak=False)
     signals.worker_init.connect(_start_watcher, weak=False)
     signals.worker_ready.connect(_ready, weak=False)
     signals.worker_shutting_down.connect(_leave, weak=False)
@@ -42,6 +49,26 @@ def connect() -> None:
 
 def _keep_logging(**_: Any) -> None:
     """A receiver is enough: Celery then leaves handlers and levels as `config.logs` made them."""
+
+
+def _refuse_unsafe(options: Mapping[str, Any], **_: Any) -> None:
+    """What the command line of a worker may not ask for; settings are the business of `manage.py check`."""
+    pool = options.get("pool_cls") or options.get("pool") or SUPPORTED_POOLS[0]
+    name = str(getattr(pool, "__module__", pool)).rpartition(".")[2]
+    if name not in SUPPORTED_POOLS:
+        raise SystemExit(
+            f"the pool {name!r} is not supported, only {' and '.join(SUPPORTED_POOLS)}: leases belong to a process,"
+            " and so does its one database connection"
+        )
+    if options.get("soft_time_limit"):
+        raise SystemExit("--soft-time-limit: its exception can land inside a COMMIT; leave it out")
+    if options.get("pool_start_method") not in (None, "fork"):
+        raise SystemExit("--pool-start-method: only fork hands the flag that says leave to a child")
+    hard = options.get("time_limit")
+    if hard and hard < settings.TASK_TIME_LIMIT_SECONDS:
+        raise SystemExit(
+            f"--time-limit {hard:g}: under TASK_TIME_LIMIT_SECONDS ({settings.TASK_TIME_LIMIT_SECONDS:g})"
+        )
 
 
 def is_leaving() -> bool:
@@ -85,6 +112,8 @@ def _stop_watcher(**_: Any) -> None:
 def _child_started(**_: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    # A child's place in its pool: whoever replaces it after its death has it too.
+    engine.makes_way = getattr(process.current_process(), "index", 0) % leases.SUSPECTS_EVERY == 0
     if _channel is None:
         return
     fd = os.pidfd_open(os.getpid())

@@ -152,7 +152,6 @@ class Move:
         default_factory=dict
     )  # what the ruling rests on, beside what was said
     taken_by: str = ""
-    checkpoint: Mapping[str, Any] | None = None
 
 
 def judge(case: Case, asked: Asked) -> Move:
@@ -309,9 +308,7 @@ def _close(case: Case, asked: Asked) -> Move:
         return Move(to=JobState.PARKED, act=PROPOSED, taken_by=case.taken_by)
     if proposers == {asked.by}:
         raise ActRefused(f"already proposed by {asked.by}: a second person closes it")
-    settled = {name_of(key): str(op.final.outcome) for key, op in case.ops.items() if op.final}
-    data = {"state": "closed", "direction": str(case.direction), "settled": settled}
-    return Move(to=JobState.CLOSED, act="close", checkpoint=data)
+    return Move(to=JobState.CLOSED, act="close")
 
 
 def _take(case: Case, asked: Asked) -> Move:

@@ -21,7 +21,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.timesince import timesince
 
-from ledger import acts, desk, models, resolutions
+from ledger import acts, desk, models, resolutions, watch
 from ledger.saga import Direction
 from ledger.states import JobState, Lane
 
@@ -274,6 +274,37 @@ class SubmissionAdmin(ReadOnlyAdmin):
     list_select_related = ("tenant",)
     fields = ("id", "tenant", "key", "job", "created_at")
     search_fields = ("=id",)
+
+
+class WatchedList(ChangeList):
+    """Says of each sweep how it stands now."""
+
+    @override
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        passes = {one.name: one for one in watch.passes()}
+        for sweep in self.result_list:
+            sweep.passed = passes.get(sweep.name)
+
+
+@admin.register(models.Sweep)
+class SweepAdmin(ReadOnlyAdmin):
+    list_display = ("name", "age", "is_in_time", "count", "failed_at", "failure")
+    ordering = ("name",)
+    sortable_by = ()
+
+    @override
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return WatchedList
+
+    @admin.display(description="succeeded")
+    def age(self, sweep: Any) -> str:
+        age = sweep.passed and sweep.passed.age_seconds
+        return "never" if age is None else f"{age:.0f} s ago"
+
+    @admin.display(boolean=True, description="in time")
+    def is_in_time(self, sweep: Any) -> bool:
+        return sweep.passed is not None and not sweep.passed.is_overdue()
 
 
 # A user's staff log would go with the user; and the pages' database role may write neither of them.

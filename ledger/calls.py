@@ -28,6 +28,14 @@ ABANDON_GRACE_SECONDS = (
 Kind = Literal["call", "probe", "tombstone"]
 
 
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """When a call may begin, on this process's clock: not before, and not after. Without use it is void."""
+
+    not_before: float
+    not_after: float
+
+
 class Leased(Protocol):
     """What a call needs of the job that it is made for."""
 
@@ -46,6 +54,7 @@ class Placed:
     kind: Kind
     handler: Handler | Probe
     call: Call
+    permit: Permit | None = None
     asked_at: datetime | None = None  # by the database's clock, or a little earlier
     started_at: float | None = None
     returned_at: float = 0.0
@@ -113,12 +122,26 @@ class Pool:
 
     def place(self, placed: Placed) -> None:
         self._in_flight[id(placed)] = placed
-        if self._threads - self._abandoned < len(self._in_flight):
-            self._threads += 1
-            name = f"calls-{self._threads}"
-            threading.Thread(target=self._serve, name=name, daemon=True).start()
         self._todo.append(placed)
+        if self._threads - self._abandoned < len(self._in_flight) and not self._start_thread():
+            return
         self._call_up()
+
+    def _start_thread(self) -> bool:
+        """False: this machine has no thread left and no other of ours is there to serve; the call comes back unsent."""
+        try:
+            name = f"calls-{self._threads + 1}"
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+        except RuntimeError as error:
+            telemetry.emit("thread.refused", level="error", error_class=str(error))
+            if self._threads > self._abandoned:
+                return True  # behind what the others do now
+            placed = self._todo.pop()
+            placed.outcome = outcomes.NotSent("no_thread")
+            self._done.put(placed)
+            return False
+        self._threads += 1
+        return True
 
     def _call_up(self) -> None:
         """Wake one thread, unless one is waking: it will see what is to do, and call up the next."""
@@ -200,17 +223,26 @@ class Pool:
 
 
 def perform(placed: Placed) -> outcomes.Sighted:
-    """Make the call, if it cannot outlast its lease: the last look at that is right before the first byte."""
-    left = placed.owner.lease_deadline - clock.monotonic()
-    if placed.withdrawn or left < placed.call.timeout_seconds + ABANDON_GRACE_SECONDS:
-        return outcomes.NotSent(
-            "released" if placed.withdrawn else "lease_too_short", released=True
-        )
+    """Make the call at its time, if it still may: the last look at that is right before the first byte."""
+    if placed.permit is not None:
+        clock.pause(max(0.0, placed.permit.not_before - clock.monotonic()))
+    if against := _against(placed, clock.monotonic()):
+        return outcomes.NotSent(against, released=True)
     _reach_before(placed.kind)
     placed.started_at = clock.monotonic()
     outcome = outcome_of(placed.handler, placed.call)
     _reach_after(placed.kind)
     return outcome
+
+
+def _against(placed: Placed, now: float) -> str:
+    """Why the call must not begin now; empty when it may. None outlasts its lease, or comes later than its permit."""
+    if placed.withdrawn:
+        return "released"
+    if placed.owner.lease_deadline - now < placed.call.timeout_seconds + ABANDON_GRACE_SECONDS:
+        return "lease_too_short"
+    is_late = placed.permit is not None and now > placed.permit.not_after
+    return "permit_void" if is_late else ""
 
 
 def _reach_before(kind: Kind) -> None:

@@ -10,7 +10,7 @@ from django.core.checks import CheckMessage, Error, Tags
 from django.core.checks import register as register_check
 from django.db import connection
 
-from ledger import patience, saga
+from ledger import acts, checkpoints, patience, saga, versions
 from ledger.saga import Effect, Local, NotUndoable, Saga, Step
 
 NAME_MAX = 100  # the column's
@@ -126,8 +126,27 @@ def periods(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
             "TASK_TIME_LIMIT_SECONDS < VISIBILITY_TIMEOUT_SECONDS",
         ),
         (s.SWEEP_SECONDS <= s.LEASE_SECONDS, "SWEEP_SECONDS <= LEASE_SECONDS"),
+        (s.SWEEP_SECONDS <= s.SWEEP_SECONDS_RARE, "SWEEP_SECONDS <= SWEEP_SECONDS_RARE"),
+        (
+            s.RETENTION_DAYS == 0 or acts.LOOKS_BACK.days <= s.RETENTION_DAYS,
+            f"RETENTION_DAYS is 0, or {acts.LOOKS_BACK.days} at least: evidence is judged for so long",
+        ),
         (s.PUBLISH_TIMEOUT_SECONDS <= 1, "PUBLISH_TIMEOUT_SECONDS <= 1"),
         (s.SLOTS >= 1, "SLOTS >= 1"),
+        (s.PROVIDER_FAILURES_MAX >= 1, "PROVIDER_FAILURES_MAX >= 1"),
+        (s.PROVIDER_THROTTLE_SECONDS_MAX >= 1, "PROVIDER_THROTTLE_SECONDS_MAX >= 1"),
+        (
+            0 < s.PROVIDER_OPEN_SECONDS <= s.PROVIDER_OPEN_SECONDS_MAX,
+            "0 < PROVIDER_OPEN_SECONDS <= PROVIDER_OPEN_SECONDS_MAX",
+        ),
+        (
+            s.CHECKPOINT_FORMAT in checkpoints.READABLE,
+            "CHECKPOINT_FORMAT is one that this build reads",
+        ),
+        (
+            (s.RUN_SECONDS + versions.REPORT_SECONDS) / versions.SILENCE < s.UNSUPPORTED_SECONDS,
+            "2 x (RUN_SECONDS + 30 s) < UNSUPPORTED_SECONDS",
+        ),
     ]
     return [
         _error("E020", f"the periods must be in order: {rule}")

@@ -23,11 +23,13 @@ from ledger import (
     holding,
     leases,
     local_batches,
+    permits,
     persist,
     saga,
     sql,
     telemetry,
     tickets,
+    versions,
 )
 from ledger.holding import Held
 from ledger.journal import Write, Written
@@ -44,6 +46,7 @@ def never_leaving() -> bool:
 
 
 leaving: Callable[[], bool] = never_leaving  # a worker's own says true once it was told to stop
+makes_way = True  # for a suspect, by claiming nothing until nothing is held: in a worker, one process in four
 
 
 def drive(lane: str) -> int:
@@ -51,6 +54,8 @@ def drive(lane: str) -> int:
 
     Returns how many jobs it claimed. Raises what the database raises once the leases are over.
     """
+    until = clock.monotonic() + settings.LEASE_SECONDS / 3
+    sql.persist(lambda: versions.report(saga.registered()), until)
     run = Run(lane)
     run.claim()
     while run.held:
@@ -108,17 +113,18 @@ class Run:
                 seen.append(holding.sighted(placed, placed.kind))
             else:
                 held.hear(placed)
-        persist.sight(seen, self._deadline())
+        at = persist.sight(seen, self._deadline())
         for sighting in seen:
             if (held := self.held.get(sighting.job_id)) is not None:
-                held.see(sighting)
+                held.see(sighting, at)
 
     def settle(self) -> None:
-        """Plan every job that nothing is out for, store it all in one commit, then hand the calls over."""
+        """Plan every job that nothing is out for, ask for permits, store it all in one commit, hand the calls over."""
         crashpoints.reach("settle.before")
         is_leaving = self._is_leaving()
         ready = [held for held in self.held.values() if held.is_ready(leaving=is_leaving)]
         decided = [(held, held.decide(leaving=is_leaving)) for held in ready]
+        decided = permits.pass_through(decided, self._deadline())
         stored = persist.store([(h, w) for h, w in decided if not w.is_empty()], self._deadline())
         if stored:  # a turn that stored nothing left no gap
             crashpoints.reach("settle.after")
@@ -144,11 +150,16 @@ class Run:
         free = min(self._pool.free(), settings.SLOTS - len(self.held))
         asked_at = clock.monotonic()
         too_soon = bool(self.held) and asked_at < self._claim_at and free < self._worth_a_claim
-        if free <= 0 or too_soon or self._is_leaving():
+        if free <= 0 or too_soon or self._is_leaving() or self._is_alone_with_suspect():
             return
         # What this run holds is not given up for want of more: with jobs held, as long as any other write.
         until = self._deadline() if self.held else asked_at + settings.LEASE_SECONDS / 3
-        claimed = persist.claim(self.lane, free, list(self._known), until)
+        known = list(self._known)
+        suspect = (makes_way or not self.held) and persist.has_suspect(self.lane, known, until)
+        if suspect and self.held:
+            return
+        claimed = persist.claim(self.lane, 1, known, until, suspect=True) if suspect else []
+        claimed = claimed or persist.claim(self.lane, free, known, until)
         for job, entries in claimed:
             definition = self._known[job.saga, job.version]
             self.held[job.id] = Held(job, definition, entries, asked_at + settings.LEASE_SECONDS)
@@ -163,6 +174,10 @@ class Run:
         """A run that stops before its lane is empty rings for the next one, so that no job waits for a sweep."""
         if self._is_leaving():
             tickets.ring(self.lane)
+
+    def _is_alone_with_suspect(self) -> bool:
+        """Until its first receipt, or its process's death: then it is known what killed it."""
+        return any(held.is_suspect for held in self.held.values())
 
     def _go_on(self, held: Held, write: Write, written: Written) -> None:
         """From what the database stored to what it allows."""

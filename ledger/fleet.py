@@ -8,6 +8,8 @@ from typing import ClassVar, override
 from django.db import models
 from django.db.models import Func
 
+RATE_MAX = 1_000_000.0
+
 
 class LedgerNow(Func):
     """`ledger_now()`, the one clock of the ledger: the database's."""
@@ -17,16 +19,57 @@ class LedgerNow(Func):
 
 
 class Provider(models.Model):
-    """An outside service and how we may call it now."""
+    """An outside service and how we may call it now; one without a row has no limits. The first five are a person's to set,
+    the rest is what the fleet knows (`ledger.pacing`).
+    """
 
     name = models.CharField(max_length=100, primary_key=True)
     paused = models.BooleanField(db_default=False)
     rate_per_second = models.FloatField(null=True)
-    next_free_at = models.DateTimeField(null=True)
+    compensation_share = models.FloatField(db_default=0.2)
+    concurrency = models.PositiveIntegerField(null=True)
+    throttled_until = models.DateTimeField(null=True)
+    failures = models.PositiveIntegerField(db_default=0)
+    opened = models.PositiveIntegerField(db_default=0)
+    open_until = models.DateTimeField(null=True)
+    is_tried = models.BooleanField(db_default=False)
+    forward_free_at = models.DateTimeField(null=True)
+    forward_queued_until = models.DateTimeField(null=True)
+    compensation_free_at = models.DateTimeField(null=True)
+    compensation_queued_until = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=models.Q(rate_per_second__gt=0, rate_per_second__lte=RATE_MAX),
+                name="ledger_provider_rate",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(compensation_share__gt=0, compensation_share__lt=1),
+                name="ledger_provider_share",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(concurrency__gte=1), name="ledger_provider_concurrency"
+            ),
+        ]
 
     @override
     def __str__(self) -> str:
         return self.name
+
+
+class Permit(models.Model):
+    """A call that counts against its provider's concurrency, while its job has that fence, a live lease, and no receipt."""
+
+    job_id = models.UUIDField(primary_key=True)
+    provider = models.CharField(max_length=100, db_index=True)
+    lane = models.CharField(max_length=32)
+    fence = models.BigIntegerField()
+    seq = models.BigIntegerField()
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.provider} {self.job_id}"
 
 
 class LaneClock(models.Model):

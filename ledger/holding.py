@@ -16,10 +16,12 @@ from django.conf import settings
 from ledger import (
     actions,
     calls,
+    checkpoints,
     clock,
     evidence,
     operations,
     outcomes,
+    pacing,
     planner,
     policy,
     saga,
@@ -34,6 +36,7 @@ from ledger.saga import Direction
 from ledger.states import ENDED, JobState, Lane, ParkedReason
 
 GIVE_BACK = actions.Wait(timedelta(), "")
+STAY = actions.Wait(timedelta(), " ")  # the job stays, and is planned again in the next turn
 Operations = Mapping[operations.Key, operations.Operation]
 
 
@@ -47,6 +50,7 @@ class Held:
         self.fence: int = claimed.fence
         self.seq: int = claimed.seq
         self.direction: Direction = claimed.direction
+        self.is_suspect: bool = claimed.suspect
         self.claimed = claimed
         self.definition = definition
         self.entries = entries
@@ -54,6 +58,11 @@ class Held:
         self.news: list[Entry] = []
         self.next: actions.Action | None = None
         self.awaits: calls.Placed | None = None
+        self.permit: calls.Permit | None = None
+        self._echoes: list[tuple[str, pacing.Heard]] = []
+        self.timeouts = (
+            0  # how often its LOCAL step was too slow for a statement; `local_batches` counts
+        )
         self._parks: actions.Park | None = None
         self._input: Any = None
         self._policy = policy.current()
@@ -77,18 +86,26 @@ class Held:
             outcome = outcomes.Unknown("no_outcome", {"returned": "NotLanded"})
         is_out = placed.outcome is None  # its thread is: what it brings later is a sighting
         self.learn(placed.step, placed.direction, placed.call.n, outcome, is_out=is_out)
+        self._echo(self.news[-1])
         name = evidence.of(outcome)[0]
         labels = (placed.step, placed.direction, name)
         telemetry.operation_seconds.labels(*labels).observe(placed.seconds())
 
-    def see(self, sighting: sightings.NewSighting) -> None:
-        """A sighting that was recorded, for the planner."""
-        s = sighting
+    def see(self, sighting: sightings.NewSighting, at: datetime | None) -> None:
+        """A sighting that was recorded, for the planner; at the database's time, from which a wait counts."""
+        s, at = sighting, at or self.now()
         self.entries.append(
             operations.Sighting(
-                s.step, s.direction, s.n, s.kind, s.outcome, s.evidence, self.now(), s.fence
+                s.step, s.direction, s.n, s.kind, s.outcome, s.evidence, at, s.fence
             )
         )
+        if s.kind != "late":
+            self._echo(self.entries[-1])
+
+    def take_echoes(self) -> list[tuple[str, pacing.Heard]]:
+        """What came back since the last time, by provider: how well each answers."""
+        echoes, self._echoes = self._echoes, []
+        return echoes
 
     def learn(
         self,
@@ -155,8 +172,9 @@ class Held:
             self.next = None
         self.direction = direction
 
-    def decide(self, *, leaving: bool) -> Write:
-        """The next write; `self.next` is what to do once it is stored."""
+    def decide(self, *, leaving: bool, instead: actions.Wait | None = None) -> Write:
+        """The next write; `self.next` is what to do once it is stored. `instead`: in place of a call."""
+        self.permit = None
         try:
             action, direction, ops = self._plan()
         except Exception as error:  # noqa: BLE001  an impossible journal stops that job, never the worker
@@ -164,9 +182,9 @@ class Held:
             telemetry.emit("plan.failed", level="error", job=str(self.id), error_class=name)
             self.park(ParkedReason.CONFLICT, f"planning raised {name}: {error}")
             action, direction, ops = self._plan()
-        if leaving and isinstance(action, actions.Send | actions.Ask | actions.Bury):
-            action = GIVE_BACK
-        self.next = action
+        if isinstance(action, actions.Send | actions.Ask | actions.Bury):
+            action = GIVE_BACK if leaving else (instead or action)
+        self.next = None if action is STAY else action
         return self._write(action, direction, ops)
 
     def settled(self, write: Write, written: Written) -> None:
@@ -178,7 +196,9 @@ class Held:
             self.next = None  # what was planned is void; a stored attempt is not, and is sent
         self.seq, self.direction = written.seq, written.direction
         self._clock = (written.at, clock.monotonic())
-        self.entries.extend(self.news)
+        self.is_suspect = self.is_suspect and not write.receipts
+        # At the time of the database: by our own estimate a wait could be over at once, where this process stood still.
+        self.entries.extend(replace(entry, at=written.at) for entry in self.news)
         self.news.clear()
         if written.fits and isinstance(self.next, actions.Send) and write.attempts:
             a = write.attempts[-1]
@@ -204,6 +224,7 @@ class Held:
             direction=action.direction,
             kind=kind,
             asked_at=self.now(),
+            permit=self.permit,
             handler=handler,
             call=self.call(action, min(effect.call_seconds, settings.CALL_SECONDS_MAX)),
         )
@@ -217,6 +238,18 @@ class Held:
             arguments=action.arguments,
             timeout_seconds=seconds,
         )
+
+    def _echo(self, said: Entry) -> None:
+        """Of a call that was made; of its provider, where the effect names one."""
+        assert isinstance(said, Receipt | operations.Sighting), "what a call brought"
+        step = self.definition.step(said.step)
+        effect = step.effect_of(said.direction) if step is not None else None
+        if not isinstance(effect, saga.Effect) or said.evidence.get("released"):
+            return
+        is_throttled = said.outcome == ReceiptOutcome.THROTTLED
+        after = operations.throttled_after(said) if is_throttled else timedelta()
+        if effect.provider:
+            self._echoes.append((effect.provider, pacing.Heard(str(said.outcome), after)))
 
     def _is_local(self, receipt: Receipt) -> bool:
         step = self.definition.step(receipt.step)
@@ -268,7 +301,14 @@ class Held:
         if write.state is JobState.PARKED:
             write.heard = operations.heard(ops)
         if write.state in ENDED or any(r.outcome in FINAL_OUTCOMES for r in receipts):
-            write.checkpoint = _checkpoint(ops, write)
+            write.checkpoint_format = settings.CHECKPOINT_FORMAT
+            write.checkpoint = checkpoints.make(
+                write.checkpoint_format,
+                ops,
+                state=write.state,
+                direction=write.direction,
+                pivot_sent=write.pivot_sent,
+            )
         return write
 
 
@@ -293,6 +333,8 @@ def _new_attempt(entry: Attempt) -> NewAttempt:
 def _move(write: Write, action: actions.Action) -> None:
     """Where the job goes with this write."""
     match action:
+        case actions.Wait() if action is STAY:
+            pass
         case actions.Wait() if action is GIVE_BACK:
             backward = write.direction is Direction.BACKWARD and write.lane == Lane.FORWARD
             write.state = JobState.WAITING if backward else JobState.QUEUED
@@ -310,16 +352,6 @@ def _move(write: Write, action: actions.Action) -> None:
             assert not isinstance(action, actions.Record | actions.TurnBack), (
                 "these are planned away"
             )
-
-
-def _checkpoint(ops: Operations, write: Write) -> dict[str, Any]:
-    """How far the job has settled: its state and direction, and the outcome of each operation that is final."""
-    settled = {
-        f"{step}:{direction}": str(operation.final.outcome)
-        for (step, direction), operation in ops.items()
-        if operation.final is not None
-    }
-    return {"state": str(write.state), "direction": str(write.direction), "settled": settled}
 
 
 def sighted(placed: calls.Placed, kind: str) -> sightings.NewSighting:

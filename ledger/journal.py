@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
-from ledger import sql
+from ledger import checkpoints, sql
 from ledger.operations import Attempt, Entry, Receipt, Resolution, Sighting
 from ledger.outcomes import ReceiptOutcome
 from ledger.saga import Direction
@@ -59,6 +59,7 @@ class Write:
     receipts: list[NewReceipt] = field(default_factory=list)
     attempts: list[NewAttempt] = field(default_factory=list)
     checkpoint: Mapping[str, Any] | None = None
+    checkpoint_format: int = checkpoints.CURRENT
 
     def take_over(self, other: "Write") -> None:
         """Become another write of the same job: the one that could be stored in place of this."""
@@ -70,6 +71,7 @@ class Write:
             "receipts",
             "attempts",
             "checkpoint",
+            "checkpoint_format",
             "parked_reason",
             "heard",
         ):
@@ -99,13 +101,15 @@ SETTLE = """
 WITH locked AS MATERIALIZED (
     SELECT g.* FROM (SELECT * FROM json_to_recordset(%(jobs)s::json) AS g(id uuid, fence bigint, seq bigint, knows text,
         state text, direction text, lane text, delay float8, pivot bool, reason text, detail text, heard int,
-        has_receipts bool, has_more bool) ORDER BY id) g
+        has_receipts bool, has_more bool, format int) ORDER BY id) g
     CROSS JOIN LATERAL (SELECT FROM ledger_job j
         WHERE j.id = g.id AND j.fence = g.fence AND j.seq = g.seq AND j.state = 'running' FOR NO KEY UPDATE) j),
 moved AS (
     UPDATE ledger_job j SET
         acting_fence = g.fence, write_id = %(write_id)s,
         seq = j.seq + (g.has_receipts OR (g.has_more AND j.direction = g.knows))::int,
+        checkpoint_format = CASE WHEN j.direction = g.knows THEN coalesce(g.format, j.checkpoint_format)
+            ELSE j.checkpoint_format END,
         state = CASE WHEN j.direction = g.knows THEN g.state ELSE j.state END,
         lane = CASE WHEN j.direction = g.knows THEN g.lane ELSE j.lane END,
         pivot_sent = CASE WHEN j.direction = g.knows THEN g.pivot ELSE j.pivot_sent END,
@@ -118,6 +122,10 @@ moved AS (
         parked_detail = CASE WHEN j.direction = g.knows THEN g.detail ELSE '' END,
         parked_at = CASE WHEN j.direction = g.knows AND g.state = 'parked' THEN ledger_now() END,
         heard = CASE WHEN j.direction = g.knows AND g.state = 'parked' THEN g.heard ELSE j.heard END,
+        -- A receipt is proof that its process outlived what it ran.
+        losses = CASE WHEN g.has_receipts THEN 0 ELSE j.losses END,
+        strikes = CASE WHEN g.has_receipts THEN 0 ELSE j.strikes END,
+        suspect = j.suspect AND NOT g.has_receipts,
         finished_at = CASE WHEN j.direction = g.knows AND g.state IN ('confirmed', 'refused', 'compensated')
             THEN ledger_now() END
     FROM locked g WHERE j.id = g.id AND j.fence = g.fence AND j.seq = g.seq
@@ -130,8 +138,9 @@ r AS (
     JOIN moved m ON m.id = x.job),
 c AS (
     INSERT INTO ledger_checkpoint (job_id, seq, fence, format, data, at)
-    SELECT m.id, m.seq, m.fence, 1, x.data, ledger_now()
-    FROM json_to_recordset(%(checkpoints)s::json) AS x(job uuid, data jsonb) JOIN moved m ON m.id = x.job WHERE m.fits),
+    SELECT m.id, m.seq, m.fence, x.format, x.data, ledger_now()
+    FROM json_to_recordset(%(checkpoints)s::json) AS x(job uuid, format int, data jsonb)
+    JOIN moved m ON m.id = x.job WHERE m.fits),
 a AS (
     INSERT INTO ledger_attempt (job_id, seq, fence, step, direction, n, arguments, fingerprint, at)
     SELECT m.id, m.seq, m.fence, x.step, x.direction, x.n, x.arguments, decode(x.fingerprint, 'hex'), ledger_now()
@@ -191,7 +200,7 @@ def _parameters(writes: Sequence[Write], write_id: UUID) -> dict[str, Any]:
         "receipts": as_text([_receipt(w.job_id, r) for w in writes for r in w.receipts]),
         "checkpoints": as_text(
             [
-                {"job": str(w.job_id), "data": w.checkpoint}
+                {"job": str(w.job_id), "format": w.checkpoint_format, "data": w.checkpoint}
                 for w in writes
                 if w.checkpoint is not None
             ]
@@ -216,6 +225,7 @@ def _job(write: Write) -> dict[str, Any]:
         "heard": write.heard,
         "has_receipts": bool(write.receipts),
         "has_more": bool(write.attempts) or write.checkpoint is not None,
+        "format": None if write.checkpoint is None else write.checkpoint_format,
     }
 
 

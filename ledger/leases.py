@@ -14,8 +14,15 @@ from uuid import UUID, uuid4
 
 from django.conf import settings
 
-from ledger import crashpoints, journal, sql, telemetry
+from ledger import checkpoints, crashpoints, journal, sql, telemetry
 from ledger.saga import Direction
+from ledger.states import JobState
+
+# Poison: losses without a receipt in between that make a suspect (the first is forgiven), and losses alone that park.
+SUSPECT_LOSSES = 2
+STRIKES_MAX = 3
+POISON = {"losses": SUSPECT_LOSSES, "strikes": STRIKES_MAX}
+SUSPECTS_EVERY = 4  # at most one process in so many drives a suspect: it may not kill them all
 
 _owner = uuid4()
 
@@ -51,18 +58,33 @@ class Claimed:
     pivot_sent: bool
     fence: int
     seq: int
+    suspect: bool
     now: datetime
 
 
-COLUMNS = """j.id, t.name, j.saga, j.version, j.input, j.lane, j.direction, j.pivot_sent, j.fence, j.seq, ledger_now()"""
+COLUMNS = """j.id, t.name, j.saga, j.version, j.input, j.lane, j.direction, j.pivot_sent, j.fence, j.seq,
+    j.suspect, ledger_now()"""
 
-CLAIM = f"""
-WITH picked AS MATERIALIZED (
+PICK = """
     SELECT c.id FROM unnest(%(sagas)s::text[], %(versions)s::int[]) AS k(saga, version)
+    CROSS JOIN unnest(%(formats)s::int[]) AS f(format)
     CROSS JOIN LATERAL (
-        SELECT id, rank FROM ledger_job WHERE state = 'queued' AND lane = %(lane)s AND saga = k.saga
-            AND version = k.version ORDER BY rank LIMIT %(slots)s FOR NO KEY UPDATE SKIP LOCKED) c
-    ORDER BY c.rank LIMIT %(slots)s),
+        SELECT id, rank FROM ledger_job WHERE state = 'queued' AND NOT suspect AND lane = %(lane)s AND saga = k.saga
+            AND version = k.version AND checkpoint_format = f.format
+        ORDER BY rank LIMIT %(slots)s FOR NO KEY UPDATE SKIP LOCKED) c
+    ORDER BY c.rank LIMIT %(slots)s"""
+KNOWN_SUSPECT = """state = 'queued' AND suspect AND lane = %(lane)s AND checkpoint_format = ANY(%(formats)s::int[])
+    AND (saga, version) IN (SELECT * FROM unnest(%(sagas)s::text[], %(versions)s::int[]))"""
+PICK_SUSPECT = f"""
+    SELECT id FROM ledger_job WHERE {KNOWN_SUSPECT} ORDER BY rank LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED"""  # noqa: S608
+HAS_SUSPECT = f"SELECT 1 FROM ledger_job WHERE {KNOWN_SUSPECT} LIMIT 1"  # noqa: S608
+# One process in four, by those that have work now; soft by what two claim in one moment.
+HAS_ROOM = """
+SELECT count(*) FILTER (WHERE suspect) * %s < greatest(1, count(DISTINCT owner)) FROM ledger_job WHERE owner IS NOT NULL
+"""
+
+CLAIM = """
+WITH picked AS MATERIALIZED ({pick}),
 j AS (
     UPDATE ledger_job u SET state = 'running', acting_fence = u.fence, fence = u.fence + 1, owner = %(owner)s,
         claim_token = %(token)s, lease_until = ledger_now() + make_interval(secs => %(lease)s)
@@ -71,8 +93,8 @@ j AS (
 clock AS (
     UPDATE ledger_laneclock SET clock = greatest(clock, (SELECT max(rank) FROM j))
     WHERE lane = %(lane)s AND EXISTS (SELECT 1 FROM j))
-SELECT {COLUMNS} FROM j JOIN ledger_tenant t ON t.id = j.tenant_id ORDER BY j.rank
-"""  # noqa: S608  constants of this module only
+SELECT {columns} FROM j JOIN ledger_tenant t ON t.id = j.tenant_id ORDER BY j.rank
+"""
 
 CLAIMED_BEFORE = f"""
 SELECT {COLUMNS} FROM ledger_job j JOIN ledger_tenant t ON t.id = j.tenant_id
@@ -91,8 +113,13 @@ RETURNING j.id, j.direction
 
 END = """
 WITH lost AS MATERIALIZED (
-    SELECT id, fence, lease_until FROM ledger_job WHERE owner IS NOT NULL AND {which}
-    ORDER BY id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED),
+    SELECT id, fence, lease_until, owner, direction = 'backward' AND lane = 'forward' AS changes_lane
+    FROM ledger_job WHERE owner IS NOT NULL AND {which} ORDER BY id LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED),
+-- Whoever died or hung with several jobs in hand accuses none of them yet: only a loss while alone is a strike.
+judged AS (
+    SELECT l.*, l.alone AND j.strikes + 1 >= %(strikes)s AS parks
+    FROM (SELECT lost.*, (SELECT count(*) FROM ledger_job o WHERE o.owner = lost.owner) = 1 AS alone FROM lost) l
+    JOIN ledger_job j ON j.id = l.id),
 open AS (
     INSERT INTO ledger_sighting (job_id, step, direction, n, kind, outcome, evidence, fence, at)
     SELECT a.job_id, a.step, a.direction, a.n, 'sender_lost', 'unknown',
@@ -103,34 +130,49 @@ open AS (
             AND NOT r.evidence ? 'abandoned'))
 UPDATE ledger_job j SET acting_fence = j.fence, fence = j.fence + 1, owner = NULL, lease_until = NULL,
     leases_lost = j.leases_lost + 1,
-    state = CASE WHEN j.direction = 'backward' AND j.lane = 'forward' THEN 'waiting' ELSE 'queued' END,
-    due_at = CASE WHEN j.direction = 'backward' AND j.lane = 'forward' THEN ledger_now() ELSE j.due_at END,
-    lane = CASE WHEN j.direction = 'backward' THEN 'compensation' ELSE j.lane END
-FROM lost WHERE j.id = lost.id AND j.fence = lost.fence
-RETURNING j.id, j.lane
+    strikes = j.strikes + g.alone::int, losses = j.losses + (NOT g.alone)::int,
+    suspect = j.suspect OR j.strikes + j.losses + 1 >= %(losses)s,
+    state = CASE WHEN g.parks THEN 'parked' WHEN g.changes_lane THEN 'waiting' ELSE 'queued' END,
+    due_at = CASE WHEN g.changes_lane AND NOT g.parks THEN ledger_now() ELSE j.due_at END,
+    lane = CASE WHEN j.direction = 'backward' THEN 'compensation' ELSE j.lane END,
+    parked_reason = CASE WHEN g.parks THEN 'worker_lost' ELSE '' END,
+    parked_detail = CASE WHEN g.parks THEN format('its process was lost %%s times while it drove nothing else',
+        j.strikes + 1) ELSE '' END,
+    parked_at = CASE WHEN g.parks THEN ledger_now() END
+FROM judged g WHERE j.id = g.id AND j.fence = g.fence
+RETURNING j.id, j.lane, j.state
 """
 
 
-def claim(lane: str, slots: int, known: Sequence[tuple[str, int]], token: UUID) -> list[Claimed]:
-    """Take up to `slots` queued jobs of this lane, lowest ranks first, of the sagas and versions that are `known`.
+def claim(
+    lane: str, slots: int, known: Sequence[tuple[str, int]], token: UUID, *, suspect: bool = False
+) -> list[Claimed]:
+    """Take up to `slots` queued jobs of this lane, lowest ranks first, of the sagas and versions that are `known` and
+    with checkpoints that this build reads; or one `suspect`, which must be driven alone.
 
     Repeated with the same token after a lost reply, it returns what the first call took.
     """
     crashpoints.reach("claim.before")
-    rows = sql.fetch(
-        CLAIM,
-        {
-            "sagas": [name for name, _ in known],
-            "versions": [version for _, version in known],
-            "lane": lane,
-            "slots": slots,
-            "owner": owner(),
-            "token": token,
-            "lease": settings.LEASE_SECONDS,
-        },
-    )
+    statement = CLAIM.format(pick=PICK_SUSPECT if suspect else PICK, columns=COLUMNS)
+    mine = {"slots": slots, "owner": owner(), "token": token, "lease": settings.LEASE_SECONDS}
+    rows = sql.fetch(statement, _claimable(lane, known) | mine)
     crashpoints.reach("claim.after")
     return [_claimed(row) for row in rows]
+
+
+def has_suspect(lane: str, known: Sequence[tuple[str, int]]) -> bool:
+    """Whether a suspect waits that this build may take now."""
+    is_there = bool(sql.fetch(HAS_SUSPECT, _claimable(lane, known)))
+    return is_there and bool(sql.fetch(HAS_ROOM, [SUSPECTS_EVERY])[0][0])
+
+
+def _claimable(lane: str, known: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    return {
+        "lane": lane,
+        "sagas": [name for name, _ in known],
+        "versions": [version for _, version in known],
+        "formats": list(checkpoints.READABLE),
+    }
 
 
 def claimed_before(token: UUID) -> list[Claimed]:
@@ -153,12 +195,22 @@ def renew(held: Sequence[tuple[UUID, int]]) -> dict[UUID, Direction]:
     return {row[0]: Direction(row[1]) for row in rows}
 
 
-def reclaim(limit: int) -> dict[str, int]:
-    """End leases that have expired: at most `limit`. Returns how many jobs each lane got back. Joins the caller's
-    transaction.
+EXPIRED = "lease_until < (SELECT ledger_now())"
+
+
+def reclaim(limit: int, only: Sequence[UUID] | None = None) -> dict[str, int]:
+    """End leases that have expired: at most `limit`, of these jobs. Returns how many jobs each lane got back. Joins the
+    caller's transaction.
     """
     crashpoints.reach("reclaim.before")
-    return _end("lease_until < (SELECT ledger_now())", {"limit": limit, "how": "lease_expired"})
+    which = EXPIRED if only is None else f"{EXPIRED} AND id = ANY(%(only)s::uuid[])"
+    return _end(which, {"limit": limit, "how": "lease_expired", "only": list(only or ())})
+
+
+def expired(limit: int, but: Sequence[UUID]) -> list[UUID]:
+    """At most so many jobs whose leases have expired, without these."""
+    query = f"SELECT id FROM ledger_job WHERE owner IS NOT NULL AND {EXPIRED} AND id <> ALL(%s::uuid[]) LIMIT %s"  # noqa: S608
+    return [row[0] for row in sql.fetch(query, [list(but), limit])]
 
 
 def end_owner(lost: UUID, limit: int = 1_000) -> dict[str, int]:
@@ -168,16 +220,18 @@ def end_owner(lost: UUID, limit: int = 1_000) -> dict[str, int]:
 
 def _end(which: str, params: dict[str, Any]) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for _, lane in sql.fetch(END.format(which=which), params):
-        counts[lane] = counts.get(lane, 0) + 1
-    for lane, count in counts.items():
+    for job, lane, state in sql.fetch(END.format(which=which), POISON | params):
+        counts[lane] = counts.get(lane, 0) + (state != JobState.PARKED)
+        if state == JobState.PARKED:  # its lane is rung too: others have waited for its end
+            telemetry.emit("job.poisoned", level="error", job=str(job), lane=lane)
+    for lane, count in ((lane, count) for lane, count in counts.items() if count):
         telemetry.leases_recovered.labels(how=params["how"]).inc(count)
         telemetry.emit("jobs.reclaimed", lane=lane, count=count, reason=params["how"])
     return counts
 
 
 def _claimed(row: Any) -> Claimed:
-    job, tenant, saga, version, stored, lane, direction, pivot_sent, fence, seq, now = row
+    job, tenant, saga, version, stored, lane, direction, pivot_sent, fence, seq, suspect, now = row
     return Claimed(
         job,
         tenant,
@@ -189,5 +243,6 @@ def _claimed(row: Any) -> Claimed:
         pivot_sent,
         fence,
         seq,
+        suspect,
         now,
     )

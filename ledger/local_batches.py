@@ -3,6 +3,7 @@
 A batch locks its jobs by id and drops those whose fence, seq or direction moved; then all declared rows once, kind by
 kind and key by key, under a lock timeout of a tenth of the lease; then each handler runs in a savepoint. A handler that
 raises is rolled back and is `not_sent`. A lock timeout or a deadlock halves the batch and repeats: it never fails a step.
+A statement that is too slow sends each job on alone, after all others; three times too slow, a job's handler has failed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,11 +14,13 @@ import psycopg
 from django.conf import settings
 from django.db import Error, transaction
 
-from ledger import actions, clock, crashpoints, journal, outcomes, sql, telemetry
+from ledger import actions, clock, crashpoints, journal, outcomes, permits, sql, telemetry
 from ledger.holding import Held
 from ledger.journal import Write, Written
 
 BATCH = 32
+TIMEOUTS_MAX = 3
+TIMED_OUT = "57014"
 Settled = tuple[Held, Write, Written]
 
 OURS = """
@@ -39,7 +42,7 @@ class _NotConfirmed(Exception):
 def run(ready: Sequence[Held], deadline: float, *, leaving: bool) -> list[Settled]:
     """Run the LOCAL steps that these jobs are at. What could not run before the deadline is left for the next turn."""
     settled: list[Settled] = []
-    todo = [_Batch(ready[i : i + BATCH]) for i in range(0, len(ready), BATCH)]
+    todo = _batches(ready)
     while todo and clock.monotonic() < deadline:
         batch = todo.pop(0)
         try:
@@ -49,14 +52,27 @@ def run(ready: Sequence[Held], deadline: float, *, leaving: bool) -> list[Settle
             settled += found
             # Behind the others: whoever waits for a lock holds up nobody else.
             todo += batch.again(error, {held.id for held, _, _ in found})
+            if sql.trouble(error) is not sql.Trouble.ROW:
+                clock.pause(sql.PAUSE_SECONDS)  # a server in trouble is not asked again at once
     return settled
+
+
+def _batches(ready: Sequence[Held]) -> list["_Batch"]:
+    """Whoever was too slow before runs alone and last: it holds up nobody, again and again."""
+    slow = sorted((h for h in ready if h.timeouts), key=lambda h: h.timeouts)
+    quick = [h for h in ready if not h.timeouts]
+    parts = [quick[i : i + BATCH] for i in range(0, len(quick), BATCH)]
+    return [*map(_Batch, parts), *map(_alone, slow)]
 
 
 class _Batch:
     """Jobs whose LOCAL steps commit together, and what they were about to write: a reply to that commit may be lost."""
 
-    def __init__(self, jobs: Sequence[Held]) -> None:
+    def __init__(
+        self, jobs: Sequence[Held], failed: Mapping[UUID, outcomes.NotSent] | None = None
+    ) -> None:
         self._jobs = list(jobs)
+        self._failed = dict(failed or {})  # these are not run: what became of them is known
         self._planned = {held.id: held.next for held in jobs}
         self._writes: dict[UUID, Write] = {}
         self._write_id = uuid4()
@@ -64,19 +80,22 @@ class _Batch:
     def commit(self, *, leaving: bool) -> list[Settled]:
         crashpoints.reach("local.before")
         with transaction.atomic(durable=True):
-            sql.fetch(f"SET LOCAL lock_timeout = '{int(settings.LEASE_SECONDS * 100)}ms'")
+            sql.fetch(_limits())
             ours = _lock_jobs(self._jobs)
-            failed = _lock_rows(ours)
+            failed = self._failed | _lock_rows([h for h in ours if h.id not in self._failed])
             for held in ours:
                 action = held.next
                 assert isinstance(action, actions.RunLocal), "only a planned LOCAL step runs here"
                 held.learn_local(action, failed.get(held.id) or _handle(held, action))
                 self._writes[held.id] = held.decide(leaving=leaving)
+            decided = permits.hold_back([(held, self._writes[held.id]) for held in ours])
+            self._writes = {held.id: write for held, write in decided}
             crashpoints.reach("local.after_handlers")
             written = journal.settle(list(self._writes.values()), self._write_id)
             assert all(w.result == "applied" for w in written.values()), "locked jobs are not stale"
         crashpoints.reach("local.after")
         for held in self._jobs:
+            held.timeouts = 0
             if held.id not in self._writes:
                 held.next = None  # turned, or no longer ours: the next renewal tells which
         return self._settled(written)
@@ -109,6 +128,10 @@ class _Batch:
         if asked is sql.Trouble.ROW and len(left) == 1:
             left[0].forget_unwritable(f"{sql.state_of(error)} {sql.constraint_of(error)}".strip())
             return []
+        if sql.state_of(error) == TIMED_OUT:
+            for held in left:  # of many, nobody knows yet which it was
+                held.timeouts = held.timeouts + 1 if len(left) == 1 else max(held.timeouts, 1)
+            return [_alone(held) for held in left]
         half = len(left) if asked is sql.Trouble.RECONNECT else (len(left) + 1) // 2
         return [_Batch(part) for part in (left[:half], left[half:]) if part]
 
@@ -118,6 +141,22 @@ class _Batch:
             for held in self._jobs
             if held.id in written
         ]
+
+
+def _limits() -> str:
+    """A batch waits for a lock for a tenth of the lease, and for a statement half as long as a turn may take."""
+    statement = min(settings.STATEMENT_SECONDS, settings.LEASE_SECONDS / 6)
+    lock = settings.LEASE_SECONDS / 10
+    return f"SET LOCAL lock_timeout = {int(lock * 1000)}; SET LOCAL statement_timeout = {int(statement * 1000)}"
+
+
+def _alone(held: Held) -> _Batch:
+    """A batch of one; where the handler was too slow too often, it is not asked again, and has failed."""
+    if held.timeouts < TIMEOUTS_MAX:
+        return _Batch([held])
+    action = held.next
+    assert isinstance(action, actions.RunLocal), "only a planned LOCAL step runs here"
+    return _Batch([held], {held.id: _failed(action, "statement_timeout")})
 
 
 def _lock_jobs(batch: list[Held]) -> list[Held]:

@@ -3,6 +3,7 @@
 Process metrics (outcomes, seconds, cost, publications, refused writes) are in `ledger.telemetry`.
 """
 
+import math
 from collections.abc import Iterator
 from typing import override
 
@@ -11,7 +12,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ledger import selectors
+from ledger import permits, selectors, watch
 
 
 class LedgerCollector(Collector):
@@ -20,24 +21,49 @@ class LedgerCollector(Collector):
 
     @override
     def collect(self) -> Iterator[Metric]:
-        jobs = GaugeMetricFamily("ledger_jobs", "Jobs by saga and state", labels=["saga", "state"])
+        jobs = GaugeMetricFamily(
+            "ledger_jobs",
+            "Jobs that have not ended, by saga and state",
+            labels=["saga", "state"],
+        )
         age = GaugeMetricFamily(
             "ledger_oldest_ready_age_seconds",
             "Age of the oldest job that a worker could run now",
             labels=["lane"],
         )
+        swept = GaugeMetricFamily(
+            "ledger_sweep_age_seconds",
+            "Time since each sweep last succeeded; infinite for one that never did",
+            labels=["sweep"],
+        )
+        failed = GaugeMetricFamily(
+            "ledger_sweep_failing",
+            "1 for a sweep whose last pass failed",
+            labels=["sweep"],
+        )
+        opened = GaugeMetricFamily(
+            "ledger_provider_open",
+            "Openings in a row of a provider's circuit; 0 while it is closed",
+            labels=["provider"],
+        )
         up = GaugeMetricFamily("ledger_database_up", "1 when this scrape could read the ledger")
         try:
-            for saga, state, count in selectors.jobs_by_state():
+            for saga, state, count in selectors.open_jobs():
                 jobs.add_metric([saga, state], count)
+            for one in watch.passes():
+                age_seconds = math.inf if one.age_seconds is None else one.age_seconds
+                swept.add_metric([one.name], age_seconds)
+                failed.add_metric([one.name], one.is_failing())
             for lane, seconds in selectors.oldest_runnable_seconds().items():
                 age.add_metric([lane], seconds)
+            for provider in permits.standing():
+                opened.add_metric([provider.name], provider.opened)
         except Error:
             up.add_metric([], 0)
             yield up
             return
         up.add_metric([], 1)
-        yield from (jobs, age, up)
+        yield from (jobs, age, swept, failed, opened, up)
 
 
 _collector = LedgerCollector()

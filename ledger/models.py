@@ -17,6 +17,7 @@ from django.db.models.functions import UUID7
 from ledger.fleet import KnownVersion as KnownVersion  # Django looks for tables here
 from ledger.fleet import LaneClock as LaneClock
 from ledger.fleet import LedgerNow as LedgerNow
+from ledger.fleet import Permit as Permit
 from ledger.fleet import Provider as Provider
 from ledger.fleet import Share as Share
 from ledger.fleet import Sweep as Sweep
@@ -57,6 +58,13 @@ class Tenant(models.Model):
         constraints: ClassVar = [
             models.CheckConstraint(condition=Q(weight__gte=1), name="ledger_tenant_weight_positive")
         ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["running_cap"],
+                condition=Q(running_cap__isnull=False),
+                name="ledger_tenant_capped",
+            )
+        ]
 
     @override
     def __str__(self) -> str:
@@ -88,7 +96,7 @@ class Job(models.Model):
     due_at = models.DateTimeField(db_default=LedgerNow())
     rank = models.FloatField(null=True)
     cost = models.FloatField(db_default=1.0)
-    # Poison; any receipt clears all three. `losses`: leases lost in company since then, `strikes`: those lost alone.
+    # Poison; any receipt clears all three. `losses`: leases lost in company since the last one, `strikes`: alone.
     losses = models.PositiveSmallIntegerField(db_default=0)
     suspect = models.BooleanField(db_default=False)
     strikes = models.PositiveSmallIntegerField(db_default=0)
@@ -157,6 +165,12 @@ class Job(models.Model):
             models.Index(
                 fields=["lane", "due_at"], condition=Q(state="waiting"), name="ledger_job_waiting"
             ),
+            # Tenant by tenant, where one has a cap: what is due, and how many are queued.
+            models.Index(
+                fields=["tenant", "lane", "state", "due_at"],
+                condition=Q(state__in=["waiting", "queued"]),
+                name="ledger_job_of_tenant",
+            ),
             # Not by lease_until: a renewal would then touch the index; the running ones are few. And its condition is not
             # the state's: a settle, which names ids and that state, would be planned over the index and its dead rows.
             models.Index(
@@ -168,9 +182,17 @@ class Job(models.Model):
             models.Index(
                 fields=["deadline_at"],
                 condition=Q(
-                    deadline_at__isnull=False, direction="forward", finished_at__isnull=True
+                    deadline_at__isnull=False,
+                    direction="forward",
+                    finished_at__isnull=True,
+                    parked_at__isnull=True,
                 ),
                 name="ledger_job_deadline",
+            ),
+            models.Index(
+                fields=["finished_at"],
+                condition=Q(finished_at__isnull=False),
+                name="ledger_job_finished",
             ),
         ]
 

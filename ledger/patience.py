@@ -18,6 +18,7 @@ DUE_SLACK = timedelta(
 )  # a due time this near is now: the promise of a wait is not broken by it
 KEY_LIFETIME_MARGIN = 0.9  # of the provider's stated lifetime we use this much
 NOT_LANDED = "not_landed"
+SPREAD_MAX = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +75,12 @@ def key_until(policy: Policy, effect: saga.Effect, operation: Operation) -> date
 def _patience(
     policy: Policy, operation_id: str, answer: Receipt | Sighting, failed: int
 ) -> timedelta:
-    """What the provider asked for, where it did (never nothing: no budget ends it); our own backoff otherwise."""
+    """What the provider asked for, where it did (never nothing: no budget ends it), and a little more, so that not all
+    come back at that moment; our own backoff otherwise.
+    """
     if answer.outcome == ReceiptOutcome.THROTTLED:
-        return max(operations.throttled_after(answer), policy.base)
+        asked = max(operations.throttled_after(answer), policy.base)
+        return asked + min(asked / 4, SPREAD_MAX) * draw(f"{operation_id}:{answer.n}")
     return _backoff(policy, operation_id, failed)
 
 
@@ -84,6 +88,9 @@ def _backoff(policy: Policy, operation_id: str, failed: int) -> timedelta:
     """Base x 2^(failed-1), at most cap, times 0.5..1."""
     doublings: int = min(max(failed, 1) - 1, 20)
     full = min(policy.cap, policy.base * (1 << doublings))
-    seed = f"{operation_id}:{failed}".encode()
-    draw = int.from_bytes(hashlib.sha256(seed).digest()[:4], "big") / 2**32
-    return full * (0.5 + draw / 2)
+    return full * (0.5 + draw(f"{operation_id}:{failed}") / 2)
+
+
+def draw(seed: str) -> float:
+    """A number in [0, 1) that follows from the seed."""
+    return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") / 2**32

@@ -6,6 +6,7 @@ and hash in place of its evidence, and its job parks.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID, uuid4
 
 from ledger import journal, leases, shares, sightings, sql, telemetry
@@ -18,22 +19,27 @@ Decided = tuple[Held, Write]
 
 
 def claim(
-    lane: str, slots: int, known: Sequence[tuple[str, int]], until: float
+    lane: str, slots: int, known: Sequence[tuple[str, int]], until: float, *, suspect: bool = False
 ) -> list[tuple[Claimed, list[Entry]]]:
-    """Promote what is due, then take up to `slots` jobs with their journals."""
+    """Promote what is due, then take up to `slots` jobs with their journals, or one `suspect`."""
     token, tries = uuid4(), 0
 
     def once() -> list[Claimed]:
         nonlocal tries
         tries += 1
         before = leases.claimed_before(token) if tries > 1 else []
-        return before or leases.claim(lane, slots, known, token)
+        return before or leases.claim(lane, slots, known, token, suspect=suspect)
 
     sql.persist(lambda: shares.promote(lane), until)
     claimed = sql.persist(once, until)
     old = [job.id for job in claimed if job.seq > 0]
     journals = sql.persist(lambda: journal.read(old), until) if old else {}
     return [(job, journals.get(job.id, [])) for job in claimed]
+
+
+def has_suspect(lane: str, known: Sequence[tuple[str, int]], until: float) -> bool:
+    """Whether a job waits that has to be driven alone."""
+    return sql.persist(lambda: leases.has_suspect(lane, known), until)
 
 
 def store(decided: Sequence[Decided], until: float) -> dict[UUID, Written]:
@@ -54,10 +60,9 @@ def store(decided: Sequence[Decided], until: float) -> dict[UUID, Written]:
     return {job: written for pair in decided for job, written in store([pair], until).items()}
 
 
-def sight(seen: Sequence[sightings.NewSighting], until: float) -> None:
-    """Record evidence from outside a job's authority."""
-    if seen:
-        sql.persist(lambda: sightings.record(seen), until)
+def sight(seen: Sequence[sightings.NewSighting], until: float) -> datetime | None:
+    """Record evidence from outside a job's authority; when, by the database's clock."""
+    return sql.persist(lambda: sightings.record(seen), until) if seen else None
 
 
 def _store_without_evidence(

@@ -8,9 +8,14 @@ final receipt; a later ruling on the operation, or the closing of the job, outwe
 what it reads does not grow with all that ever ended.
 """
 
-from ledger import acts, crashpoints, sql, telemetry, tickets
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+from uuid import UUID
 
-JUDGE = """
+from ledger import acts, crashpoints, singly, sql, telemetry, tickets
+
+SEEN = """
 WITH decided AS (
     SELECT s.job_id, s.step, s.direction, s.outcome, f.outcome AS final, CASE
         WHEN f.outcome IS NULL AND j.state = 'parked'
@@ -44,7 +49,10 @@ news AS (
         AND (SELECT count(*) FROM ledger_sighting s WHERE s.job_id = j.id) > j.heard),
 seen AS MATERIALIZED (
     SELECT DISTINCT ON (job_id) * FROM (SELECT * FROM decided WHERE verdict IS NOT NULL UNION ALL SELECT * FROM news) e
-    ORDER BY job_id, verdict LIMIT %(limit)s),
+    WHERE job_id <> ALL(%(tried)s::uuid[]) {only} ORDER BY job_id, verdict LIMIT %(limit)s)
+"""
+FOUND = f"{SEEN} SELECT job_id FROM seen"  # noqa: S608  constants of this module
+JUDGE = f"""{SEEN},
 held AS MATERIALIZED (
     SELECT j.id, j.fence, seen.* FROM seen
     JOIN ledger_job j ON j.id = seen.job_id WHERE j.owner IS NULL ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED)
@@ -60,17 +68,32 @@ UPDATE ledger_job j SET acting_fence = held.fence, fence = held.fence + 1,
     finished_at = NULL
 FROM held WHERE j.id = held.id AND j.fence = held.fence
 RETURNING j.lane, j.state
-"""
+"""  # noqa: S608  constants of this module
 
 
 def judge(limit: int) -> int:
     """Judge the sightings of at most `limit` jobs without an owner; returns how many jobs moved."""
+    return len(singly.written("reconcile", partial(_judge, limit), partial(_found, limit)))
+
+
+def _judge(limit: int, only: singly.Only) -> list[Any]:
     crashpoints.reach("reconcile.before")
-    asked = {"limit": limit, "goes_on": sorted(acts.GOES_ON), "looks_back": acts.LOOKS_BACK}
-    moved = sql.fetch(JUDGE, asked)
+    moved = sql.fetch(*_asked(JUDGE, limit, only=only))
     crashpoints.reach("reconcile.after")
     for lane in {lane for lane, state in moved if state == "waiting"}:
         tickets.ring(lane)
     if moved:
         telemetry.emit("jobs.judged", level="warning", count=len(moved))
-    return len(moved)
+    return moved
+
+
+def _found(limit: int, tried: Sequence[UUID]) -> list[UUID]:
+    return [row[0] for row in sql.fetch(*_asked(FOUND, limit, tried=tried))]
+
+
+def _asked(
+    statement: str, limit: int, *, only: singly.Only = None, tried: Sequence[UUID] = ()
+) -> tuple[str, dict[str, Any]]:
+    params = {"limit": limit, "goes_on": sorted(acts.GOES_ON), "looks_back": acts.LOOKS_BACK}
+    picked = "" if only is None else "AND job_id = ANY(%(only)s::uuid[])"
+    return statement.format(only=picked), params | {"only": list(only or ()), "tried": list(tried)}

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import AbstractUser
 from django.contrib.contenttypes.models import ContentType
@@ -18,6 +19,7 @@ from django.db import transaction
 
 from ledger import (
     acts,
+    checkpoints,
     crashpoints,
     evidence,
     journal,
@@ -67,9 +69,9 @@ WITH moved AS (
         -- The term that it was given at first, or by the last retry: what has passed since is not part of it.
         deadline_at = CASE WHEN %(fresh)s THEN ledger_now() + (j.deadline_at - coalesce((SELECT max(p.at)
             FROM ledger_resolution p WHERE p.job_id = j.id AND p.act = 'retry'), j.created_at)) ELSE j.deadline_at END,
-        strikes = CASE WHEN %(fresh)s THEN 0 ELSE j.strikes END,
-        suspect = j.suspect AND NOT %(fresh)s,
+        strikes = CASE WHEN %(fresh)s THEN 0 ELSE j.strikes END,  -- still a suspect: it is tried again alone
         parked_reason = CASE WHEN %(to)s = 'parked' THEN j.parked_reason ELSE '' END,
+        checkpoint_format = CASE WHEN %(to)s = 'closed' THEN %(format)s ELSE j.checkpoint_format END,
         parked_detail = CASE WHEN %(to)s = 'parked' THEN j.parked_detail ELSE '' END,
         parked_at = CASE WHEN %(to)s = 'parked' THEN j.parked_at END,
         finished_at = CASE WHEN %(to)s = 'closed' THEN ledger_now() END
@@ -81,7 +83,7 @@ r AS (
     FROM moved m RETURNING at),
 c AS (
     INSERT INTO ledger_checkpoint (job_id, seq, fence, format, data, at)
-    SELECT m.id, m.seq, m.fence, 1, %(checkpoint)s::jsonb, ledger_now() FROM moved m
+    SELECT m.id, m.seq, m.fence, %(format)s, %(checkpoint)s::jsonb, ledger_now() FROM moved m
     WHERE %(checkpoint)s::jsonb IS NOT NULL)
 SELECT moved.lane, r.at FROM moved, r
 """
@@ -189,8 +191,21 @@ def _parameters(case: Case, asked: Asked, move: Move) -> dict[str, Any]:
         "turns": move.turns,
         "fresh": move.fresh,
         "taken_by": move.taken_by,
-        "checkpoint": journal.as_text(move.checkpoint) if move.checkpoint else None,
+        "format": settings.CHECKPOINT_FORMAT,
+        "checkpoint": _checkpoint(case) if move.to is JobState.CLOSED else None,
     }
+
+
+def _checkpoint(case: Case) -> str:
+    """A job that people close ends like any other: with how far it had settled."""
+    data = checkpoints.make(
+        settings.CHECKPOINT_FORMAT,
+        case.ops,
+        state=JobState.CLOSED,
+        direction=case.direction,
+        pivot_sent=case.pivot_sent,
+    )
+    return journal.as_text(data)
 
 
 def _refuse_overtaken(case: Case, seen: int | None) -> None:

@@ -46,6 +46,7 @@ class NotUndoable:
 class Effect:
     """What a provider promises about one kind of operation; the planner decides about doubt from these alone.
 
+    provider            whose limits a call falls under (`ledger.permits`); empty: nobody's
     key_lifetime        how long the operation id works as the provider's idempotency key, from the first attempt
                         that was not proved unsent; None: it does not
     probe               asks the provider about an operation id, without effect
@@ -57,7 +58,7 @@ class Effect:
     call_seconds        deadline of one call, shorter than the lease
     """
 
-    provider: str
+    provider: str = ""
     key_lifetime: timedelta | None = None
     probe: Probe | None = None
     tombstone: Handler | None = None

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from ledger import checkpoints as formats
 from ledger import journal, operations, saga, sql, standing
 from ledger.operations import Entry
 from ledger.saga import Direction
@@ -63,11 +64,18 @@ def entries(job_id: UUID) -> list[Entry]:
     return journal.read([job_id])[job_id]
 
 
-def jobs_by_state() -> list[tuple[str, str, int]]:
-    """(saga, state, count) of all jobs."""
-    return [
-        tuple(r) for r in sql.fetch("SELECT saga, state, count(*) FROM ledger_job GROUP BY 1, 2")
-    ]
+# Each state through its own index: whoever asks every few seconds must not read all that ever ended.
+OPEN = """
+SELECT saga, 'waiting', count(*) FROM ledger_job WHERE state = 'waiting' GROUP BY saga
+UNION ALL SELECT saga, 'queued', count(*) FROM ledger_job WHERE state = 'queued' GROUP BY saga
+UNION ALL SELECT saga, 'running', count(*) FROM ledger_job WHERE owner IS NOT NULL GROUP BY saga
+UNION ALL SELECT saga, 'parked', count(*) FROM ledger_job WHERE state = 'parked' GROUP BY saga
+"""
+
+
+def open_jobs() -> list[tuple[str, str, int]]:
+    """(saga, state, count) of all jobs that have not ended."""
+    return [tuple(row) for row in sql.fetch(OPEN)]
 
 
 OLDEST = """
@@ -198,7 +206,7 @@ def whereabouts(job_ids: Sequence[UUID]) -> list[Whereabouts]:
 
 
 CHECKPOINTS = """
-SELECT DISTINCT ON (job_id) job_id, data -> 'settled' FROM ledger_checkpoint WHERE job_id = ANY(%s::uuid[])
+SELECT DISTINCT ON (job_id) job_id, format, data FROM ledger_checkpoint WHERE job_id = ANY(%s::uuid[])
 ORDER BY job_id, seq DESC
 """
 
@@ -206,7 +214,7 @@ ORDER BY job_id, seq DESC
 def checkpoints(job_ids: Sequence[UUID]) -> dict[UUID, dict[str, str]]:
     """Of each job that has one, what its last checkpoint says is settled: {"step:direction": outcome}."""
     rows = sql.fetch(CHECKPOINTS, [list(job_ids)])
-    return {job: journal.as_json(settled) or {} for job, settled in rows}
+    return {id_: formats.outcomes_of(n, journal.as_json(data)) for id_, n, data in rows}
 
 
 def _whereabouts(row: Any) -> Whereabouts:
@@ -242,3 +250,49 @@ LIMIT %(limit)s
 def stalled(limit: int) -> list[UUID]:
     """At most so many jobs that could go on now and that nobody drives: a lease that has ended, or work past due."""
     return [row[0] for row in sql.fetch(STALLED, {"limit": limit})]
+
+
+# --- By version, for whoever deploys ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Jobs that have not ended, of one saga, version and checkpoint format; `steps`: how many journals name each."""
+
+    saga: str
+    version: int
+    checkpoint_format: int
+    jobs: int
+    steps: dict[str, int]
+
+
+IN_FLIGHT = """
+SELECT saga, version, checkpoint_format, count(*) FROM ledger_job WHERE finished_at IS NULL GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
+BEGUN = """
+SELECT j.saga, j.version, j.checkpoint_format, a.step, count(DISTINCT j.id)
+FROM ledger_job j JOIN ledger_attempt a ON a.job_id = j.id WHERE j.finished_at IS NULL
+GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+"""
+IN_FLIGHT_IDS = """
+SELECT id FROM ledger_job WHERE finished_at IS NULL AND saga = %s AND version = %s AND checkpoint_format = %s
+    AND (%s::text IS NULL OR EXISTS (SELECT 1 FROM ledger_attempt a WHERE a.job_id = ledger_job.id AND a.step = %s))
+ORDER BY id LIMIT %s
+"""
+
+
+def in_flight() -> list[Kind]:
+    """What has not ended, by saga, version and checkpoint format."""
+    found = {
+        tuple(row[:3]): Kind(row[0], row[1], row[2], row[3], {}) for row in sql.fetch(IN_FLIGHT)
+    }
+    for *kind, step, jobs in sql.fetch(BEGUN):
+        if (known := found.get(tuple(kind))) is not None:  # one may have been accepted in between
+            known.steps[step] = jobs
+    return list(found.values())
+
+
+def in_flight_ids(kind: Kind, limit: int, step: str | None = None) -> list[UUID]:
+    """The first jobs of a kind, or those of them whose journal names that step."""
+    of = [kind.saga, kind.version, kind.checkpoint_format, step, step, limit]
+    return [row[0] for row in sql.fetch(IN_FLIGHT_IDS, of)]

@@ -6,6 +6,7 @@ owner judges it when it plans. That is why it may be written without a fence, an
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -30,15 +31,15 @@ INSERT INTO ledger_sighting (job_id, step, direction, n, kind, outcome, evidence
 SELECT x.id, x.step, x.direction, x.n, x.kind, x.outcome, x.evidence::jsonb, x.fence, ledger_now()
 FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::int[], %s::text[], %s::text[], %s::text[], %s::bigint[])
     AS x(id, step, direction, n, kind, outcome, evidence, fence)
-JOIN ledger_job j ON j.id = x.id
+JOIN ledger_job j ON j.id = x.id RETURNING ledger_sighting.at
 """
 
 
-def record(sightings: Sequence[NewSighting]) -> None:
-    """Store them all, of jobs that still exist."""
+def record(sightings: Sequence[NewSighting]) -> datetime | None:
+    """Store them all, of jobs that still exist; when, by the database's clock."""
     if not sightings:
-        return
-    sql.fetch(
+        return None
+    stored = sql.fetch(
         INSERT,
         [
             [s.job_id for s in sightings],
@@ -51,3 +52,4 @@ def record(sightings: Sequence[NewSighting]) -> None:
             [s.fence for s in sightings],
         ],
     )
+    return max((row[0] for row in stored), default=None)

@@ -1,7 +1,9 @@
 """One statement at a time, on the loop's own connection; and what each class of database error asks for.
 
-repeat      40 (serialization, deadlock), 55P03 (lock timeout), 57014 (statement timeout): the whole, again
-reconnect   08, 57P01-03, or a connection that is simply gone: a new connection, then the whole from memory
+repeat      40 (serialization, deadlock), 55P03 (lock timeout), 57014 (statement timeout), 53100 and 53200 (no disk or
+            memory left): the whole, again
+reconnect   08, 57P01-03, 57P05 and 25P03-04 (idle or open for too long), 53300 (too many connections), 25006 (read-only),
+            or a connection that is simply gone: a new connection, then the whole from memory
 row         22, 23, 42, 54, P0 or text that cannot be encoded: some row can never be written; the others must be
 
 Nothing here waits without a limit: `persist` repeats until its deadline and then raises what it last saw.
@@ -16,8 +18,8 @@ from django.db import Error, InterfaceError, OperationalError, connection
 
 from ledger import clock, telemetry
 
-REPEAT = ("40", "55P03", "57014")
-RECONNECT = ("08", "57P01", "57P02", "57P03", "53300", "25006")
+REPEAT = ("40", "55P03", "57014", "53100", "53200")
+RECONNECT = ("08", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "53300", "25006")
 ROW = ("22", "23", "42", "54", "P0")
 PAUSE_SECONDS = 0.05
 PAUSE_SECONDS_MAX = 1.0

@@ -18,9 +18,12 @@ EVENTS = frozenset(
         "job.unwritable",
         "jobs.promoted",
         "jobs.reclaimed",
+        "job.poisoned",
+        "thread.refused",
         "jobs.released",
         "jobs.retained",
         "jobs.turned",
+        "jobs.unsupported",
         "jobs.judged",
         "lease.lost",
         "write.refused",
@@ -33,12 +36,17 @@ EVENTS = frozenset(
         "ticket.published",
         "ticket.failed",
         "sweep.failed",
+        "sweep.unnoted",
+        "row.refused",
+        "jobs.overdue",
         "run.failed",
         "connection.replaced",
         "worker.ready",
         "worker.leaving",
         "owner.lost",
         "watcher.failed",
+        "circuit.opened",
+        "circuit.closed",
         "booking.accepted",
         "holds.expired",
         "request.failed",
@@ -58,6 +66,13 @@ cost = Counter("ledger_cost_minor", "Provider fees as receipts state them", ["st
 publications = Counter("ledger_publications", "Tickets published", ["lane", "result"])
 stale_writes = Counter("ledger_stale_writes", "Writes refused under an old fence", ["write"])
 submissions = Counter("ledger_submissions", "Submissions, by result", ["result"])
+sweep_failures = Counter("ledger_sweep_failures", "Passes of sweeps that failed", ["sweep"])
+refused_rows = Counter("ledger_refused_rows", "Jobs that a sweep could not write", ["sweep"])
+permits = Counter(
+    "ledger_permits",
+    "Calls that a limited provider's permits let through or put off",
+    ["provider", "lane", "result"],
+)
 leases_recovered = Counter("ledger_leases_recovered", "Leases ended for their owner", ["how"])
 
 for _write in ("settle", "renew"):

@@ -2,9 +2,10 @@
 
 from uuid import UUID
 
+from django.conf import settings
 from django.db import connection
 
-from ledger import engine, models, sql
+from ledger import calls, engine, models, sql
 from ledger.states import JOB_LANES
 
 PASSES_MAX = 50
@@ -19,6 +20,15 @@ def drive_all() -> int:
             return total
         total += claimed
     raise AssertionError(f"jobs are still claimed after {PASSES_MAX} passes")
+
+
+def drive_alone(lane: str) -> None:
+    """As `engine.drive`, with a pool of its own: several of these in threads are several workers."""
+    run = engine.Run(lane, pool=calls.Pool(settings.SLOTS))
+    run.claim()
+    while run.held:
+        for stage in (run.renew, run.take_in, run.settle, run.run_locals, run.claim):
+            stage()
 
 
 def state(job_id: UUID) -> str:
@@ -54,6 +64,7 @@ SET session_replication_role = replica;
 UPDATE ledger_attempt SET at = at - interval '1 hour' WHERE job_id = '{job}';
 UPDATE ledger_receipt SET at = at - interval '1 hour' WHERE job_id = '{job}';
 UPDATE ledger_resolution SET at = at - interval '1 hour' WHERE job_id = '{job}';
+UPDATE ledger_provider SET throttled_until = throttled_until - interval '1 hour';
 UPDATE ledger_sighting SET at = at - interval '1 hour' WHERE job_id = '{job}';
 UPDATE ledger_sighting SET evidence = jsonb_set(evidence, ARRAY[name],
     to_jsonb(((evidence ->> name)::timestamptz - interval '1 hour')::text))
@@ -62,8 +73,8 @@ FROM unnest(ARRAY['asked_at', 'lease_until']) AS name WHERE job_id = '{job}' AND
 
 
 def age_journal(job_id: UUID) -> None:
-    """Move a job's journal an hour back, and what its evidence says of times. The journal refuses an UPDATE, so as its
-    owner and as a replica.
+    """Move a job's journal, and what evidence and providers say of times, an hour back. The journal refuses an UPDATE, so as
+    its owner and as a replica.
     """
     with connection.cursor() as cursor:
         cursor.execute(AGE.format(job=job_id))

@@ -74,6 +74,31 @@ class Migration(migrations.Migration):
                 name="ledger_job_suspects",
             ),
         ),
+        migrations.RemoveIndex(
+            model_name="job",
+            name="ledger_job_deadline",
+        ),
+        migrations.AddIndex(
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(
+                    ("deadline_at__isnull", False),
+                    ("direction", "forward"),
+                    ("finished_at__isnull", True),
+                    ("parked_at__isnull", True),
+                ),
+                fields=["deadline_at"],
+                name="ledger_job_deadline",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="job",
+            index=models.Index(
+                condition=models.Q(("finished_at__isnull", False)),
+                fields=["finished_at"],
+                name="ledger_job_finished",
+            ),
+        ),
         migrations.AddConstraint(
             model_name="knownversion",
             constraint=models.UniqueConstraint(

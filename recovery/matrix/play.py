@@ -43,7 +43,15 @@ from recovery.matrix.witness import Ending, Reach, Witness
 PASSES_MAX, TURNS_MAX, TRIES_MAX = 60, 200, 4
 DEADLINE_SECONDS = 20.0  # shorter than a lease
 TERM = timedelta(days=1)
-SWEEPS = (sweeps.reclaim, sweeps.expire_deadlines, sweeps.reconcile, sweeps.promote, sweeps.ring)
+SWEEPS = (
+    sweeps.reclaim,
+    sweeps.expire_deadlines,
+    sweeps.park_overdue,
+    sweeps.park_unsupported,
+    sweeps.reconcile,
+    sweeps.promote,
+    sweeps.ring,
+)
 
 
 @dataclass(frozen=True, slots=True)

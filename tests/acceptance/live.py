@@ -219,8 +219,9 @@ class Live:
 
     def ended(self, bookings: list[UUID], state: str, seconds: float = 15.0) -> None:
         """Wait until each of these is in that state."""
-        jobs = [job_of(booking) for booking in bookings]
+        self.ended_jobs([job_of(booking) for booking in bookings], state, seconds)
 
+    def ended_jobs(self, jobs: list[UUID], state: str, seconds: float = 15.0) -> None:
         def states() -> Counter[str]:
             return Counter(models.Job.objects.filter(id__in=jobs).values_list("state", flat=True))
 

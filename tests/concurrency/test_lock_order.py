@@ -132,7 +132,17 @@ def test_settle_renewal_and_reclaim_at_once_meet_in_no_deadlock(trip: saga.Saga)
         renew(held)
         settle(held)
         random.shuffle(held)
-        journal.settle([claims.write(h, seq=h.seq + 1, state=JobState.QUEUED) for h in held])
+        back = {
+            "state": JobState.QUEUED
+        }  # with a receipt: whoever is lost again and again would be claimed no more
+        journal.settle(
+            [
+                claims.write(
+                    h, seq=h.seq + 1, receipts=[claims.receipt("unknown", n=h.fence)], **back
+                )
+                for h in held
+            ]
+        )
 
     def write_over() -> None:
         """Writes under whatever fence it sees: most are stale, all take locks."""
@@ -148,6 +158,7 @@ def test_settle_renewal_and_reclaim_at_once_meet_in_no_deadlock(trip: saga.Saga)
         )
         leases.reclaim(20)
 
+    leases.claim("forward", 3, [trip.key], uuid4())  # for the reclaimer at least, whoever is quick
     works = [owner, owner, write_over, reclaimer]
     assert psql.together(len(works), lambda n: deadlocks(works[n])) == [0] * len(works)
     assert models.Attempt.objects.exists()

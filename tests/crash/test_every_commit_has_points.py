@@ -24,7 +24,8 @@ NOT_OURS_TO_KILL = ("migrations", "management", "matrix", "simulation", "sandbox
 ELSEWHERE = {
     "ledger.sightings.record": "evidence, changes no state: between call.after or probe.after and settle.before",
     "ledger.leases._end": "around reclaim; for the watcher, a process of its own, reclaim does what it leaves undone",
-    "recovery.sweeps.reclaim": "its commit follows reclaim.after; what is committed and not rung, ring.after_select rings",
+    "recovery.sweeps._reclaim": "its commit follows reclaim.after; what is committed and not rung, ring.after_select rings",
+    "ledger.versions.report": "no promise rests on it; one that is lost comes again with the next run",
     "bookings.hotel_books.load": "an operator's command, repeated as a whole",
 }
 

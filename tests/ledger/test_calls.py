@@ -299,3 +299,41 @@ def test_an_error_outside_the_handler_costs_neither_the_call_nor_the_thread() ->
     pool.place(place(lambda _call: outcomes.Confirmed("next")))
     (back,) = pool.returned(5.0)
     assert back.outcome == outcomes.Confirmed("next")
+
+
+def test_where_no_thread_is_left_the_call_comes_back_unsent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    called: list[Call] = []
+    pool = calls.Pool(4)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    pool.place(place(called.append))  # type: ignore[arg-type]
+    (back,) = pool.returned(WAIT)
+    assert isinstance(back.outcome, outcomes.NotSent)
+    assert (back.outcome.reason, called, pool.free()) == ("no_thread", [], 4)
+
+
+def test_where_one_thread_is_left_it_serves_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    pool = calls.Pool(4)
+
+    def wait(call: Call) -> outcomes.Confirmed:
+        assert gate.wait(WAIT)
+        return sagas.confirm(call)
+
+    pool.place(place(wait))
+    with pytest.MonkeyPatch.context() as patch:
+
+        def refuse(_thread: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        patch.setattr(threading.Thread, "start", refuse)
+        pool.place(place(wait))
+    gate.set()
+    back = list(pool.returned(WAIT))
+    while len(back) < 2:
+        back += pool.returned(WAIT)
+    assert [type(placed.outcome) for placed in back] == [outcomes.Confirmed] * 2

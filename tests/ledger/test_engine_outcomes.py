@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from ledger import models, outcomes
+from ledger import clock, engine, journal, models, outcomes
 from tests import drives, factories, sagas
 
 pytestmark = pytest.mark.usefixtures("worker_role")
@@ -129,3 +129,29 @@ def test_a_refused_undo_parks_and_is_not_repeated_while_the_other_undo_runs() ->
     assert (row.state, row.parked_reason) == ("parked", "compensation_failed")
     assert world.times("payment:backward") == 1
     assert world.times("room:backward") == 1
+
+
+def test_a_wait_counts_from_when_it_was_stored_not_from_what_this_process_thinks_the_time_is() -> (
+    None
+):
+    """A process that stood still believes that it is earlier than it is; what it holds then says what the rows say."""
+    world = sagas.World()
+    world.says("room:forward", sagas.raising(outcomes.Throttled(timedelta(seconds=30))))
+    with sagas.trip(world) as trip:
+        job_id = factories.submit(trip)
+        run = engine.Run("forward")
+        run.claim()
+        held = run.held[job_id]
+        run.settle()
+        held._clock = (held.claimed.now - timedelta(hours=1), clock.monotonic())
+        while held.awaits is not None:
+            run.take_in()
+        assert held.news[-1].at < held.claimed.now
+        run.settle()
+        stored = journal.read([job_id])[job_id]
+        assert [type(entry).__name__ for entry in stored] == ["Attempt", "Receipt"]
+        assert max(abs(a.at - b.at) for a, b in zip(stored, held.entries, strict=True)) < timedelta(
+            seconds=1
+        )
+        assert job_id not in run.held
+        assert drives.state(job_id) == "waiting"

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("worker_role")
 JOBS = 30_000
 LOOKED_AT_MAX = 10
 PAST = turns.TURN.format(which=turns.PAST_DEADLINE, skip="SKIP LOCKED")
-EXPIRED = leases.END.format(which="lease_until < (SELECT ledger_now())")
+EXPIRED = leases.END.format(which=leases.EXPIRED)
 FILL = """
 INSERT INTO ledger_job (id, tenant_id, saga, version, input, lane, state, rank, deadline_at, finished_at)
 SELECT uuidv7(), %s, 'test', 1, '{}', 'forward', CASE WHEN is_queued THEN 'queued' ELSE 'confirmed' END, n,
@@ -43,12 +43,12 @@ def looked_at(statement: str, params: Any) -> int:
     ("statement", "params"),
     [
         (PAST, {"limit": 5, "by": "deadline", "reason": "passed"}),
-        (EXPIRED, {"limit": 5, "how": "lease_expired"}),
+        (EXPIRED, leases.POISON | {"limit": 5, "how": "lease_expired"}),
         (selectors.RUNNABLE, []),
         (selectors.OLDEST, []),
         (shares.DUE, ["forward"]),
         (shares.DUE, ["compensation"]),
-        (shares.PROMOTE, {"lane": "forward", "limit": 5}),
+        (shares.PROMOTE.format(only=""), {"lane": "forward", "limit": 5}),
     ],
     ids=["deadlines", "reclaim", "ring", "oldest", "due", "due in an idle lane", "promote"],
 )

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from ledger import acts, models, outcomes, saga, sightings, sql, submission
+from ledger import acts, checkpoints, models, outcomes, saga, sightings, sql, submission
 from ledger.saga import Call, Direction
 from recovery import sweeps
 from tests import drives, factories, psql, sagas, staff
@@ -288,7 +288,7 @@ def test_two_people_close() -> None:
     last = models.Checkpoint.objects.filter(job_id=job).latest("id")
     assert (last.seq, last.fence) == (found.seq, found.fence)
     assert last.data["state"] == "closed"
-    assert last.data["settled"]["payment:backward"] == "refused"
+    assert checkpoints.outcomes_of(last.format, last.data)["payment:backward"] == "refused"
     assert [a for _, a, _ in staff.resolved(job)] == ["close-proposed", "close"]
 
 

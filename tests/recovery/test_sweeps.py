@@ -1,10 +1,18 @@
 """The sweeps: bounded, safe to overlap, and nothing stays stranded that they can see. They never run a job."""
 
-import pytest
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from uuid import UUID
 
-from ledger import engine, leases, models, saga, sql
+import pytest
+from django.db import OperationalError
+
+from ledger import crashpoints, engine, leases, models, saga, sightings, sql
+from ledger.watch import Swept
 from recovery import sweeps
 from tests import drives, factories, psql, sagas
+from tests.conftest import Roles
 
 pytestmark = pytest.mark.usefixtures("worker_role")
 
@@ -24,7 +32,7 @@ def test_an_expired_lease_makes_the_job_runnable_again_and_runs_nothing() -> Non
     with sagas.trip(world) as trip:
         [job] = running(trip)
         drives.expire_lease(job.id)
-        assert sweeps.reclaim() == sweeps.Swept("reclaim", 1)
+        assert sweeps.reclaim() == Swept("reclaim", 1)
         again = models.Job.objects.get(id=job.id)
         assert (again.state, again.fence, again.leases_lost) == ("queued", job.fence + 1, 1)
         assert again.rank == job.rank
@@ -36,7 +44,7 @@ def test_an_expired_lease_makes_the_job_runnable_again_and_runs_nothing() -> Non
 def test_a_live_lease_is_left_alone() -> None:
     with sagas.trip(sagas.World()) as trip:
         [job] = running(trip)
-        assert sweeps.reclaim() == sweeps.Swept("reclaim", 0)
+        assert sweeps.reclaim() == Swept("reclaim", 0)
     assert models.Job.objects.get(id=job.id).fence == job.fence
 
 
@@ -45,9 +53,9 @@ def test_a_sweep_that_overlaps_another_skips_and_the_next_one_finds_the_rest() -
         [job] = running(trip)
         drives.expire_lease(job.id)
         other.execute("SELECT pg_advisory_xact_lock(%s, 1)", [sweeps.ADVISORY_CLASS])
-        assert sweeps.reclaim() == sweeps.Swept("reclaim", 0, skipped=True)
+        assert sweeps.reclaim() == Swept("reclaim", 0, skipped=True)
         other.rollback()
-        assert sweeps.reclaim() == sweeps.Swept("reclaim", 1)
+        assert sweeps.reclaim() == Swept("reclaim", 1)
 
 
 def test_one_locked_row_stops_nobody() -> None:
@@ -68,18 +76,18 @@ def test_promotion_ranks_what_is_due_and_nothing_else() -> None:
             "UPDATE ledger_job SET acting_fence = fence, due_at = ledger_now() + interval '1 hour' WHERE id = %s",
             [later],
         )
-        assert sweeps.promote() == sweeps.Swept("promote", 1)
-        assert sweeps.promote() == sweeps.Swept("promote", 0)
+        assert sweeps.promote() == Swept("promote", 1)
+        assert sweeps.promote() == Swept("promote", 0)
     assert (drives.state(due), drives.state(later)) == ("queued", "waiting")
 
 
 def test_the_ring_sweep_sees_lanes_with_work_and_no_others() -> None:
     with sagas.trip(sagas.World()) as trip:
-        assert sweeps.ring() == sweeps.Swept("ring", 0)
+        assert sweeps.ring() == Swept("ring", 0)
         factories.submit(trip)
-        assert sweeps.ring() == sweeps.Swept("ring", 1)
+        assert sweeps.ring() == Swept("ring", 1)
         drives.drive_all()
-        assert sweeps.ring() == sweeps.Swept("ring", 0)
+        assert sweeps.ring() == Swept("ring", 0)
 
 
 def test_with_every_ticket_lost_the_sweeps_and_a_run_finish_everything() -> None:
@@ -89,3 +97,129 @@ def test_with_every_ticket_lost_the_sweeps_and_a_run_finish_everything() -> None
         sweeps.promote()
         engine.drive("forward")
     assert [drives.state(job) for job in jobs] == ["confirmed"] * 5
+
+
+# --- Two sweeps, late rows, a restart ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def held_after(point: str) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """The first to come to this point waits there; (it has come, it may go on)."""
+    come, may_go = threading.Event(), threading.Event()
+
+    def hold(_point: str) -> None:
+        if not come.is_set():
+            come.set()
+            assert may_go.wait(psql.WAIT_SECONDS)
+
+    with crashpoints.armed(point, hold):
+        try:
+            yield come, may_go
+        finally:
+            may_go.set()
+
+
+@pytest.mark.parametrize(
+    ("point", "sweep"),
+    [
+        ("turn.before", sweeps.expire_deadlines),
+        ("reconcile.before", sweeps.reconcile),
+        ("promote.before", sweeps.promote),
+        ("overdue.before", sweeps.park_overdue),
+    ],
+)
+def test_of_two_sweeps_the_one_that_was_held_up_does_nothing_again(
+    as_role: Roles, point: str, sweep: Callable[[], Swept]
+) -> None:
+    """Whatever it had seen before it stood still: it acts on rows as they are when it acts."""
+    with sagas.trip(sagas.World()) as trip:
+        ready = MAKES[point](trip)
+        with held_after(point) as (come, may_go):
+            first = psql.Thread(sweep)
+            assert come.wait(psql.WAIT_SECONDS)
+            assert sweep().count == 1
+            after = models.Job.objects.values().get(id=ready)
+            may_go.set()
+            assert first.result().count == 0
+    assert models.Job.objects.values().get(id=ready) == after
+
+
+def past_deadline(trip: saga.Saga) -> UUID:
+    return moved(factories.submit(trip), "deadline_at = ledger_now() - interval '1 min'")
+
+
+def past_pivot(trip: saga.Saga) -> UUID:
+    change = "deadline_at = ledger_now() - interval '2 h', pivot_sent = true"
+    return moved(factories.submit(trip), change)
+
+
+def contradicted(trip: saga.Saga) -> UUID:
+    job = factories.submit(trip)
+    drives.drive_all()
+    forward = saga.Direction.FORWARD
+    late = sightings.NewSighting(job, "room", forward, 1, "late", "refused", {}, None)
+    sightings.record([late])
+    return job
+
+
+MAKES: dict[str, Callable[[saga.Saga], UUID]] = {
+    "turn.before": past_deadline,
+    "reconcile.before": contradicted,
+    "promote.before": factories.submit,
+    "overdue.before": past_pivot,
+}
+
+
+def moved(job: UUID, change: str) -> UUID:
+    sql.fetch(f"UPDATE ledger_job SET acting_fence = fence, {change} WHERE id = %s", [job])  # noqa: S608
+    return job
+
+
+def test_a_job_that_was_claimed_this_very_moment_is_left_alone() -> None:
+    """A lease that ends at the sweep's own moment has not expired: what decides is the lease, never the age of a job."""
+    with sagas.trip(sagas.World()) as trip:
+        [job] = running(trip)
+        moved(job.id, "due_at = ledger_now() - interval '1 day'")
+        before = models.Job.objects.values().get(id=job.id)
+        assert sweeps.reclaim().count == 0
+    assert models.Job.objects.values().get(id=job.id) == before
+
+
+def test_a_row_that_commits_late_is_found_by_the_next_pass() -> None:
+    """No pass goes on from where another one ended: the row with the lower id comes last, and is not passed over."""
+    with sagas.trip(sagas.World()) as trip, psql.connected(autocommit=False) as slow:
+        tenant = factories.TenantFactory.create()
+        values = (tenant.id, trip.name, trip.version)
+        slow.execute(
+            "INSERT INTO ledger_job (tenant_id, saga, version, input, lane) VALUES (%s, %s, %s, '{}', 'forward')",
+            values,
+        )
+        later = factories.submit(trip)
+        assert sweeps.promote().count == 1
+        slow.commit()
+        assert sweeps.promote().count == 1
+    assert models.Job.objects.filter(state="queued").count() == 2
+    assert models.Job.objects.order_by("id").last() == models.Job.objects.get(id=later)
+
+
+@pytest.mark.parametrize("point", ["reclaim.before", "reclaim.after"])
+def test_a_database_that_goes_away_in_the_middle_loses_nothing_to_the_next_pass(point: str) -> None:
+    """What was given back stays so, the rest is found again, and no lock is left."""
+
+    def cut(_point: str) -> None:
+        psql.cut([psql.pid()])
+
+    with sagas.trip(sagas.World()) as trip:
+        jobs = running(trip, 3)
+        for job in jobs:
+            drives.expire_lease(job.id)
+        with crashpoints.armed(point, cut):
+            if point == "reclaim.before":
+                with pytest.raises(OperationalError):
+                    sweeps.reclaim()
+            else:
+                assert sweeps.reclaim().count == 3
+        sql.replace_connection()  # as whoever runs a sweep does after an error
+        found = sweeps.reclaim()
+        assert not found.skipped
+        assert models.Job.objects.filter(state="queued", leases_lost=1).count() == 3

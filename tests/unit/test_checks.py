@@ -110,6 +110,8 @@ def test_what_this_project_registers_has_no_error() -> None:
             "TASK_TIME_LIMIT_SECONDS < VISIBILITY_TIMEOUT_SECONDS",
         ),
         ("SWEEP_SECONDS", 31.0, "SWEEP_SECONDS <= LEASE_SECONDS"),
+        ("SWEEP_SECONDS_RARE", 1.0, "SWEEP_SECONDS <= SWEEP_SECONDS_RARE"),
+        ("RETENTION_DAYS", 6, "RETENTION_DAYS is 0, or 7 at least: evidence is judged for so long"),
         ("PUBLISH_TIMEOUT_SECONDS", 1.5, "PUBLISH_TIMEOUT_SECONDS <= 1"),
         ("SLOTS", 0, "SLOTS >= 1"),
     ],

@@ -1,0 +1,104 @@
+"""`manage.py provider [NAME]`: how a provider may be called. What is set holds for the whole fleet from the next permit on;
+jobs that were put off before look again within a minute.
+"""
+
+import json
+import math
+from argparse import ArgumentTypeError
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, override
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from ledger import models, sql
+from ledger.fleet import RATE_MAX
+from ledger.management.commands.tenant import count_or_none
+
+UNSET = object()
+NAME_MAX = 100  # the column's
+# What the queue was estimated from has changed.
+FRESH = {"forward_queued_until": None, "compensation_queued_until": None}
+
+
+def rate_or_none(text: str) -> float | None:
+    """Calls per second; `none` takes the limit away."""
+    return None if text == "none" else _number(text, RATE_MAX)
+
+
+def share(text: str) -> float:
+    found = _number(text, 1.0)
+    if found == 1.0:
+        raise ArgumentTypeError("a share of 1 would leave the forward lane nothing")
+    return found
+
+
+def _number(text: str, most: float) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found <= most:
+        raise ArgumentTypeError(f"{text!r} is no number over 0 and up to {most:g}")
+    return found
+
+
+class Command(BaseCommand):
+    help = "Show providers, or set the limits of one: rate, compensations' share of it, concurrency, pause."
+
+    @override
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name", nargs="?", default="")
+        parser.add_argument(
+            "--rate", type=rate_or_none, default=UNSET, help="calls per second, or `none`"
+        )
+        parser.add_argument(
+            "--compensation-share",
+            type=share,
+            default=UNSET,
+            help="the compensation lane's own part of it, between 0 and 1",
+        )
+        parser.add_argument(
+            "--concurrency", type=count_or_none, default=UNSET, help="calls at once, or `none`"
+        )
+        pause = parser.add_mutually_exclusive_group()
+        pause.add_argument("--pause", dest="paused", action="store_true", default=UNSET)
+        pause.add_argument("--resume", dest="paused", action="store_false", default=UNSET)
+        parser.add_argument("--json", action="store_true", help="a list of objects")
+
+    @override
+    def handle(self, *args: Any, **options: Any) -> None:
+        given = {
+            "rate_per_second": options["rate"],
+            "compensation_share": options["compensation_share"],
+            "concurrency": options["concurrency"],
+            "paused": options["paused"],
+        }
+        name, changes = options["name"], {k: v for k, v in given.items() if v is not UNSET}
+        if (changes and not name) or len(name) > NAME_MAX:
+            raise CommandError(f"limits are a provider's: name it, in up to {NAME_MAX} characters")
+        if changes:
+            models.Provider.objects.update_or_create(name=name, defaults=changes | FRESH)
+        rows = models.Provider.objects.order_by("name")
+        found = list((rows.filter(name=name) if name else rows).values())
+        if name and not found:
+            raise CommandError(f"provider {name} has no limits and no row")
+        self.stdout.write(json.dumps(found, default=str) if options["json"] else _in_words(found))
+
+
+def _in_words(rows: Sequence[Any]) -> str:
+    now: datetime = sql.fetch("SELECT ledger_now()")[0][0]
+    return "\n".join(_line(row, now) for row in rows)
+
+
+def _line(row: Any, now: datetime) -> str:
+    rate = f"{row['rate_per_second']:g}/s" if row["rate_per_second"] else "no rate"
+    at_once = f"{row['concurrency']} at once" if row["concurrency"] else "any number at once"
+    told = [rate, f"compensations {row['compensation_share']:g} of it", at_once]
+    if row["paused"]:
+        told.append("paused")
+    if row["opened"]:
+        told.append(f"circuit open until {row['open_until']:%H:%M:%S}, {row['failures']} failures")
+    if row["throttled_until"] and row["throttled_until"] > now:
+        told.append(f"throttled until {row['throttled_until']:%Y-%m-%d %H:%M:%S}")
+    return f"{row['name']}: {', '.join(told)}"
