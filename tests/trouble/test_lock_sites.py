@@ -1,0 +1,122 @@
+"""Every place that locks a row does so on the server: with the row in somebody else's hands it waits with a limit, or skips.
+
+A lock that was never taken would show here: the statement would go through. The claims, the reclaim, deadlines, expired
+holds and retention have theirs beside their other tests.
+"""
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+from django.db import OperationalError, transaction
+
+from bookings import rooms
+from ledger import journal, leases, models, reconcile, saga, shares, sightings, sql, turns
+from tests import claims, drives, factories, hotels, psql, sagas
+
+pytestmark = [pytest.mark.usefixtures("database"), pytest.mark.timeout(60)]
+JOB = "SELECT 1 FROM ledger_job WHERE id = %s FOR UPDATE"
+Work = Callable[[leases.Claimed], object]
+
+
+@pytest.fixture
+def trip() -> saga.Saga:
+    with sagas.trip(sagas.World()) as definition:
+        return definition
+
+
+def settle(job: leases.Claimed) -> None:
+    journal.settle([claims.write(job, attempts=[claims.attempt()])])
+
+
+def renew(job: leases.Claimed) -> None:
+    leases.renew([(job.id, job.fence)])
+
+
+def cancel(job: leases.Claimed) -> None:
+    turns.cancel(job.id, by="guest", reason="cancelled")
+
+
+@pytest.mark.parametrize("work", [settle, renew, cancel])
+def test_who_must_have_this_job_waits_with_a_limit_and_changes_nothing(
+    trip: saga.Saga, work: Work
+) -> None:
+    job = claims.running(trip)
+    before = claims.snapshot(job.id)
+    with psql.connected(autocommit=False) as other:
+        other.execute(JOB, [job.id])
+        sql.fetch("SET lock_timeout = '100ms'")
+        with pytest.raises(OperationalError) as met:
+            work(job)
+        assert sql.state_of(met.value) == "55P03"
+        other.rollback()
+    assert claims.snapshot(job.id) == before
+    work(job)
+    assert claims.snapshot(job.id) != before
+
+
+def test_promotion_leaves_a_locked_job_for_the_next(trip: saga.Saga) -> None:
+    busy, free = factories.submit(trip), factories.submit(trip)
+    with psql.connected(autocommit=False) as other:
+        other.execute(JOB, [busy])
+        assert shares.promote("forward") == 1
+        assert states(busy, free) == ["waiting", "queued"]
+        other.rollback()
+    assert shares.promote("forward") == 1
+
+
+def ended(trip: saga.Saga) -> UUID:
+    """An ended job that a sighting contradicts."""
+    job = factories.submit(trip)
+    drives.drive_all()
+    found = {"ref": "another", "data": {}}
+    sightings.record(
+        [sightings.NewSighting(job, "payment", claims.FORWARD, 1, "late", "confirmed", found, None)]
+    )
+    return job
+
+
+def test_reconciling_leaves_a_locked_job_for_the_next() -> None:
+    with sagas.trip(sagas.World()) as trip:
+        busy, free = ended(trip), ended(trip)
+    with psql.connected(autocommit=False) as other:
+        other.execute(JOB, [busy])
+        assert reconcile.judge(10) == 1
+        assert states(busy, free) == ["confirmed", "parked"]
+        other.rollback()
+    assert reconcile.judge(10) == 1
+    assert states(busy, free) == ["parked", "parked"]
+
+
+@transaction.atomic
+def lock_nights(call: saga.Call) -> None:
+    rooms.NIGHTS.lock(sorted(rooms.NIGHTS.keys(call.arguments)))
+
+
+@transaction.atomic
+def find_reservation(call: saga.Call) -> None:
+    rooms._find(call.arguments["holder"])
+
+
+@pytest.mark.parametrize(
+    ("lock", "table"),
+    [(lock_nights, "bookings_roomnight"), (find_reservation, "bookings_reservation")],
+)
+def test_a_room_in_somebody_elses_hands_is_waited_for_with_a_limit(
+    lock: Callable[[saga.Call], None], table: str
+) -> None:
+    small = hotels.make()
+    rooms.hold(hotels.call("mine", small.stay()))
+    undo = hotels.held_by("mine", small.stay())
+    with psql.connected(autocommit=False) as other:
+        other.execute(f"SELECT 1 FROM {table} FOR UPDATE")  # noqa: S608  a name of this test's
+        sql.fetch("SET lock_timeout = '100ms'")
+        with pytest.raises(OperationalError) as met:
+            lock(undo)
+        assert sql.state_of(met.value) == "55P03"
+        other.rollback()
+    lock(undo)
+
+
+def states(*jobs: UUID) -> list[str]:
+    return [models.Job.objects.get(id=job).state for job in jobs]
