@@ -4,7 +4,7 @@
 VENV_PYTHON := .venv/bin/python
 WITH_SERVERS := $(VENV_PYTHON) -m config.embedded --
 
-.PHONY: setup check test test-system crash demo simulate up lock clean
+.PHONY: setup check test test-system crash demo drill soak simulate up lock clean
 
 setup:
 	@exec sh .ci/python .ci/setup.py
@@ -24,8 +24,17 @@ crash: setup
 demo: setup
 	@exec $(VENV_PYTHON) manage.py demo $(ARGS)
 
+drill: setup
+	@exec $(VENV_PYTHON) manage.py drill $(or $(ARGS),all)
+
+soak: setup
+	@exec $(VENV_PYTHON) manage.py soak $(ARGS)
+
 simulate: setup
 	@exec $(VENV_PYTHON) manage.py simulate $(ARGS)
+
+gate: setup
+	@exec $(VENV_PYTHON) manage.py gate $(ARGS)
 
 up: setup
 	@exec $(VENV_PYTHON) manage.py up $(ARGS)

@@ -30,7 +30,7 @@ import redis
 
 from config import guardian, processes, wheels
 
-COMMANDS = frozenset({"up", "demo", "bench", "simulate", "drill", "crash", "soak"})
+COMMANDS = frozenset({"up", "demo", "bench", "simulate", "drill", "crash", "soak", "gate"})
 SERVERS = ("DATABASE_URL", "BROKER_URL")
 DATABASE = "amends"
 START_SECONDS = 60.0
@@ -44,9 +44,13 @@ POSTGRES_SETTINGS = {
     "fsync": "on",
     "synchronous_commit": "on",
     "max_wal_size": "2GB",
+    "recovery_init_sync_method": "syncfs",  # one call after a crash, and not one for each of a thousand files
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
+
+
+own: list["Servers"] = []  # what `ensure_for` started for this process: a drill may stop it
 
 
 class Servers:
@@ -61,6 +65,7 @@ class Servers:
         self._directory: Path | None = None
         self._guardian: guardian.Guardian | None = None
         self._running: list[tuple[subprocess.Popen[bytes], signal.Signals]] = []
+        self._named: dict[str, subprocess.Popen[bytes]] = {}
 
     def __enter__(self) -> Self:
         self.start()
@@ -97,6 +102,24 @@ class Servers:
             self._guardian.dismiss()
             self._guardian = None
 
+    def names(self) -> frozenset[str]:
+        """The servers that run here, by the variable of their address; others are not ours to stop."""
+        return frozenset(self._named)
+
+    def halt(self, name: str, number: signal.Signals) -> None:
+        """End one server with this signal, for a drill: SIGQUIT is PostgreSQL's immediate shutdown, SIGKILL a death."""
+        process = self._named[name]
+        processes.end(process, number, STOP_SECONDS)
+        self._running = [one for one in self._running if one[0] is not process]
+        if self._guardian is not None:
+            self._guardian.forget(process.pid)
+
+    def start_again(self, name: str) -> None:
+        """Start a server that was halted: PostgreSQL on the same data, Valkey empty, both at the same address."""
+        assert self._directory is not None, "only what has been started can be started again"
+        starts = {"BROKER_URL": self._start_valkey, "DATABASE_URL": self._start_postgres}
+        starts[name](self._directory)
+
     def _start_valkey(self, directory: Path) -> None:
         socket = directory / "valkey.sock"
         settings = {
@@ -108,6 +131,7 @@ class Servers:
         settings |= {"save": "", "appendonly": "no", "maxmemory-policy": "noeviction"}
         command = [str(wheels.valkey(directory)), *_flags(settings, "--{0}", "{1}")]
         server = self._spawn(command, directory / "valkey.log", signal.SIGTERM)
+        self._named["BROKER_URL"] = server
         self._await(
             lambda: server.poll() is not None or _answers(socket),
             "Valkey",
@@ -117,19 +141,23 @@ class Servers:
 
     def _start_postgres(self, directory: Path) -> None:
         programs, data = wheels.postgres(directory), directory / "data"
-        self._init_data(programs, data)
+        is_new = not data.exists()
+        if is_new:
+            self._init_data(programs, data)
         settings = {**POSTGRES_SETTINGS, "unix_socket_directories": f'"{directory}"'}
         command = [str(programs / "postgres"), "-D", str(data), *_flags(settings, "-c", "{0}={1}")]
         # SIGQUIT is an immediate shutdown: the data goes with the directory, so there is nothing to write back.
         server = self._spawn(command, directory / "postgres.log", signal.SIGQUIT)
+        self._named["DATABASE_URL"] = server
         address = f"postgresql://postgres:@/postgres?host={quote(str(directory))}&connect_timeout=5"
         self._await(
             lambda: server.poll() is not None or _accepts(address),
             "PostgreSQL",
             directory / "postgres.log",
         )
-        with psycopg.connect(address, autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {DATABASE}")
+        if is_new:
+            with psycopg.connect(address, autocommit=True) as connection:
+                connection.execute(f"CREATE DATABASE {DATABASE}")
         self.env["DATABASE_URL"] = (
             f"postgresql://postgres:@/{DATABASE}?host={quote(str(directory))}"
         )
@@ -223,6 +251,7 @@ def ensure_for(argv: Sequence[str]) -> None:
         signal.signal(number, _exit)
     ending.check()
     os.environ.update(servers.env)
+    own.append(servers)
 
 
 def _stop_at_exit(servers: Servers, owner: int) -> None:

@@ -59,10 +59,17 @@ class Place:
         return f"http://127.0.0.1:{self.sandbox_port}"
 
 
-def command(name: str, place: Place) -> list[str]:
+def kind_of(name: str) -> str:
+    """What a process is: `worker.2` is a second `worker`, with a node name and a schedule of its own."""
+    return name.partition(".")[0]
+
+
+def command(name: str, place: Place, children: int = 0) -> list[str]:
+    """`children` of a worker, where not as many as its kind has."""
+    kind = kind_of(name)
     celery = [sys.executable, "-m", "celery", "-A", "config.celery", "-q"]  # no banner between JSON
     quiet = ["--without-gossip", "--without-mingle"]
-    match name:
+    match kind:
         case "sandbox":
             store = str(place.workdir / "sandbox.sqlite")
             program = [sys.executable, "-m", "bookings.sandbox", "--store", store]
@@ -73,11 +80,11 @@ def command(name: str, place: Place) -> list[str]:
             return [*program, "--bind", f"fd://{place.listener}", *settings]
         case "worker" | "worker-compensation" | "worker-sweeps":
             # Two at least where jobs are driven: Celery may take five seconds to fork for a pool that has lost its last.
-            children = {WORKER: place.concurrency, COMPENSATION: 2, SWEEPS: 1}[name]
-            lanes = ["-Q", WORKERS[name], "-c", str(children)]
+            children = children or {WORKER: place.concurrency, COMPENSATION: 2, SWEEPS: 1}[kind]
+            lanes = ["-Q", WORKERS[kind], "-c", str(children)]
             return [*celery, "worker", *lanes, "-n", f"{name}@%h", *quiet]
         case "beat":
-            return [*celery, "beat", "--schedule", str(place.workdir / "beat-schedule")]
+            return [*celery, "beat", "--schedule", str(place.workdir / f"{name}-schedule")]
         case _:
             raise ValueError(f"the stack has no process {name!r}, only {', '.join(START_ORDER)}")
 
@@ -87,14 +94,14 @@ def environment(name: str, place: Place, env: Mapping[str, str]) -> dict[str, st
         **env,
         "TMPDIR": str(place.workdir),
     }  # what a killed process leaves there goes with the stack
-    if name == SANDBOX:
+    if kind_of(name) == SANDBOX:
         return {key: value for key, value in env.items() if key not in ADDRESSES}
     roles = {API: "api", BEAT: "worker", **dict.fromkeys(WORKERS, "worker")}
     providers = {"PAYMENT_URL": place.sandbox_url, "TICKET_URL": place.sandbox_url}
     return {
         **env,
         **(providers if place.sandbox_port else {}),
-        "AMENDS_ROLE": roles.get(name, "owner"),
+        "AMENDS_ROLE": roles.get(kind_of(name), "owner"),
         "LOG_LEVEL": "INFO",  # readiness is read from the log
         "PROMETHEUS_MULTIPROC_DIR": str(place.metrics),
     }
@@ -102,12 +109,12 @@ def environment(name: str, place: Place, env: Mapping[str, str]) -> dict[str, st
 
 def readiness(name: str, place: Place, output: Callable[[], str]) -> Callable[[], bool]:
     """The question to ask until it is answered with yes; `output` is what this start has logged so far."""
-    if name == SANDBOX:
+    if kind_of(name) == SANDBOX:
         return lambda: _note_sandbox_port(place, output())
     if name == API:
         return lambda: _is_alive(place.api_port)
-    if name == BEAT:
-        return lambda: any(place.workdir.glob("beat-schedule*"))
+    if kind_of(name) == BEAT:
+        return lambda: any(place.workdir.glob(f"{name}-schedule*"))
     return lambda: WORKER_READY.search(output()) is not None
 
 

@@ -101,6 +101,14 @@ class Stack:
         """The pids of a process's own children (a worker's pool), lowest first; its watcher is not one of them."""
         return [pid for pid in children_of(self.pid(name)) if not _is_watcher(pid)]
 
+    def names(self) -> list[str]:
+        """The processes that were started and not stopped."""
+        return list(self._running)
+
+    def is_ready(self, name: str) -> bool:
+        one = self._running[name]
+        return programs.readiness(name, self._place, one.output)()
+
     def ended(self) -> dict[str, int]:
         """The processes that ended though nobody stopped them, with their exit status."""
         statuses = {name: one.process.poll() for name, one in self._running.items()}
@@ -120,11 +128,16 @@ class Stack:
             self.stop_all()
             raise
 
-    def start_one(self, name: str) -> None:
+    def start_one(
+        self, name: str, *, env: Mapping[str, str] | None = None, children: int = 0
+    ) -> None:
+        """Start a process by its name, `worker.2` for another worker; `env` and `children` are this one's only."""
         if name in self._running and self._running[name].process.poll() is None:
             raise StackError(name, "runs already", self.log(name))
         self.stop(name)
-        self._running[name] = self._spawn(name, programs.command(name, self._place))
+        self._running[name] = self._spawn(
+            name, programs.command(name, self._place, children), env=env
+        )
 
     def wait_ready(self, name: str, seconds: float = START_SECONDS) -> None:
         one = self._running[name]
@@ -185,13 +198,15 @@ class Stack:
     def stop_all(self, grace: float = GRACE_SECONDS) -> None:
         """Stop everything, the sandbox last because calls under way need it. Safe to call twice."""
         with processes.undisturbed():
-            told = [name for name in programs.STOP_ORDER[:-1] if name in self._running]
+            rank = {kind: number for number, kind in enumerate(programs.STOP_ORDER)}
+            names = sorted(self._running, key=lambda name: rank[programs.kind_of(name)])
+            told = [name for name in names if programs.kind_of(name) != programs.SANDBOX]
             for name in told:
                 self.kill(name, signal.SIGTERM)
             until = time.monotonic() + grace  # one grace for all: they end side by side
             for name in told:
                 self._await_end(name, max(0.0, until - time.monotonic()))
-            for name in programs.STOP_ORDER:
+            for name in names:
                 self.stop(name, grace)
             self._listener.close()
             if self._own_workdir:
@@ -209,7 +224,14 @@ class Stack:
         processes.end(one.process, signal.SIGTERM, grace)
         self._guardian.forget(one.process.pid)
 
-    def _spawn(self, name: str, command: Sequence[str], stdout: int | None = None) -> Running:
+    def _spawn(
+        self,
+        name: str,
+        command: Sequence[str],
+        stdout: int | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+    ) -> Running:
         self._ending.check()
         log = self.log(name)
         with log.open("ab") as output:
@@ -220,8 +242,8 @@ class Stack:
                 stdout=output if stdout is None else stdout,
                 stderr=output,
                 cwd=ROOT,
-                env=programs.environment(name, self._place, self._env),
-                pass_fds=[self._place.listener] if name == programs.API else [],
+                env=programs.environment(name, self._place, {**self._env, **(env or {})}),
+                pass_fds=[self._place.listener] if programs.kind_of(name) == programs.API else [],
             )
         return Running(process, log, log_start)
 
@@ -231,6 +253,15 @@ def _is_watcher(pid: int) -> bool:
         return b"config.watcher" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
+
+
+def parent_of(pid: int) -> int:
+    """0 for a process that is gone, or where there is no /proc."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in "ZX" else int(fields[1])
 
 
 def children_of(parent: int) -> list[int]:

@@ -77,6 +77,8 @@ def _runnable(source: Path, copy: Path) -> Path:
         _can_be_entered(source) and all(path.stat().st_mode & 0o004 for path in programs)
     ):
         return source
+    if copy.is_dir():
+        return copy  # of an earlier start in the same directory
     shutil.copytree(source, copy, ignore=shutil.ignore_patterns("include", "*.a"))
     for path in (copy, *copy.rglob("*")):
         # What was executable for its owner becomes so for all: "x" of the owner moved to group and others.

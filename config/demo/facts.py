@@ -10,10 +10,11 @@ from uuid import UUID
 
 from bookings import hotel_data
 from bookings.models import Reservation, RoomNight
-from config.demo import clients, records
+from config.demo import records
 from config.demo.stage import Stage
 from ledger import operations, saga, selectors
 from ledger.saga import Direction
+from recovery import clients
 
 CAPTURE = "capture_payment"
 Effect = tuple[str, int | None]

@@ -10,8 +10,8 @@ from datetime import date
 from typing import Any
 from uuid import UUID
 
-from config.demo import books
 from ledger import journal, saga, sql
+from recovery import books
 
 RECEIPTS = """
 SELECT job_id, step, direction, outcome, evidence FROM ledger_receipt

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 
 from bookings import hotel_data
 from config import programs
-from config.demo import clients, records
+from config.demo import records
 from config.demo.stage import Stage, StageError
 from ledger.states import ENDED, JobState
+from recovery import clients
 
 BOOKINGS = 300
 CLIENTS = 4

@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bookings import hotel_data
-from config.demo import books, records
+from config.demo import records
 from config.demo.stage import Stage
+from recovery import books
 
 DIFFERENCES_SHOWN = 20
 CURL = """curl -i http://127.0.0.1:8000/v1/bookings \\

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from bookings import hotel_data
-from config.demo import clients, facts, records, timeline
+from config.demo import facts, records, timeline
 from config.demo.facts import CAPTURE
 from config.demo.stage import Stage, StageError
 from ledger import selectors
 from ledger.states import ENDED, JobState
+from recovery import clients
 
 SCENE_SECONDS = 30.0
 SLOW_SECONDS = 2.5  # less than PROVIDER_CALL_SECONDS of the stage

@@ -22,8 +22,9 @@ from django.core.management import call_command
 
 from bookings import hotel_books, hotel_data
 from config import processes, programs, supervisor
-from config.demo import books, clients, records, screens
+from config.demo import records, screens
 from ledger import saga, sql
+from recovery import books, clients
 
 # Short periods, in the order that `manage.py check` asks for: a whole worker that is killed is
 # noticed by the end of its leases, and nobody should wait half a minute for that.
@@ -159,11 +160,13 @@ def open_hotel(stays: int) -> tuple[list[hotel_data.Stay], dict[str, str]]:
     """Load the hotel; return so many stays of it and a fresh API key of each tenant among them."""
     loaded = hotel_books.load()
     found = hotel_data.stays(stays, loaded.shift).stays
-    return found, {tenant: _create_key(tenant) for tenant in sorted({s.tenant for s in found})}
+    return found, {
+        tenant: create_key(tenant, "demo") for tenant in sorted({s.tenant for s in found})
+    }
 
 
-def _create_key(tenant: str) -> str:
+def create_key(tenant: str, note: str) -> str:
     output = io.StringIO()
-    call_command("apikey", "create", tenant, "--name", "demo", "--json", stdout=output)
+    call_command("apikey", "create", tenant, "--name", note, "--json", stdout=output)
     key: str = json.loads(output.getvalue())["key"]
     return key

@@ -16,7 +16,8 @@ import pytest
 from django.db import connection
 
 from bookings import submission
-from config.demo import books, clients, records
+from config.demo import records
+from recovery import books, clients
 from tests import drives, hotels
 
 ROOT = Path(__file__).resolve().parents[2]

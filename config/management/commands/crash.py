@@ -165,7 +165,7 @@ def _run_file(found: Report, names: Sequence[str], seconds: dict[str, float]) ->
     yield f"- cases: {len(found.rows) - real} in process ({', '.join(names)}), {real} of real processes"
     yield f"- result: {'passed' if found.has_passed else 'FAILED'}, {len(found.failed)} cases failed"
     yield "- seconds: " + ", ".join(f"{value:.0f} {name}" for name, value in seconds.items())
-    yield f"- date: {time.strftime('%Y-%m-%d', time.gmtime())}; commit: {_commit()}; seed: none, the cases are enumerated"
+    yield f"- date: {time.strftime('%Y-%m-%d', time.gmtime())}; commit: {commit()}; seed: none, the cases are enumerated"
     yield f"- machine: {os.cpu_count()} CPUs, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
     yield ""
     yield "## Outcomes per point"
@@ -179,7 +179,7 @@ def _run_file(found: Report, names: Sequence[str], seconds: dict[str, float]) ->
     yield "Points of outgoing webhooks do not exist yet: there are no webhooks."
 
 
-def _commit() -> str:
+def commit() -> str:
     ended = subprocess.run(
         ["git", "describe", "--always", "--dirty"],  # noqa: S607  whichever git the machine has
         cwd=settings.BASE_DIR,

@@ -18,7 +18,8 @@ from django.db import connection
 from rich.console import Console
 
 from config import guardian, processes, supervisor
-from config.demo import clients, records, replay, report, scenes, screens, stage
+from config.demo import records, replay, report, scenes, screens, stage
+from recovery import clients
 
 GRACE_SECONDS = 6.0  # longer than any call on the stage may take
 
@@ -45,7 +46,7 @@ class Command(BaseCommand):
             undo.callback(connection.close)
             screen = _screen(undo, console, as_json=options["as_json"])
             try:
-                logs = _new_directory(options["logs"])
+                logs = new_directory(options["logs"])
                 stack = supervisor.Stack(stage.environment(), logs, ending=ending)
                 result = _perform(stack, ending, screen, console, begun)
             except (supervisor.StackError, stage.StageError, replay.RejectedError) as error:
@@ -100,7 +101,7 @@ def _play(played: stage.Stage, begun: float) -> report.Result:
     return result
 
 
-def _new_directory(wanted: Path | None) -> Path | None:
+def new_directory(wanted: Path | None) -> Path | None:
     """Made here, so that the sandbox cannot meet an earlier run's books in it."""
     if wanted is not None:
         try:

@@ -1,10 +1,11 @@
-"""The demo's two lines to the outside: our API as a tenant uses it, and the sandbox's control door
-and books.
+"""Two lines to the outside, for demo and drills: our API as a tenant uses it, and the sandbox's control
+door and books.
 
 A request to the API that got no answer is made again under the same idempotency key, as every
 client may; that is safe, and the only kind of repetition in here. Every request has a time limit.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -15,6 +16,9 @@ import httpx2
 TIMEOUT_SECONDS = 10.0
 TRIES = 5
 PAGES_MAX = 100
+PUBLISHED = re.compile(
+    r'^ledger_publications_total\{[^}]*result="published"[^}]*\} (\S+)$', re.MULTILINE
+)
 PAGE_FULL = 10_000  # rows of the sandbox's books in one answer
 
 
@@ -61,6 +65,16 @@ class Api:
             problem = response.text
         raise NoAnswerError(key, problem)
 
+    def post_once(self, token: str, key: str, body: Mapping[str, Any]) -> Answer:
+        """POST once; httpx2.TransportError where there is no answer."""
+        headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": key}
+        return _answer(self._client.post("/v1/bookings", headers=headers, json=body))
+
+    def published(self) -> int:
+        """How many tickets all processes of the stack have published so far, by their own counters."""
+        found = PUBLISHED.findall(self._client.get("/metrics").raise_for_status().text)
+        return sum(int(float(value)) for value in found)
+
     def look(self, token: str, booking_id: str) -> Answer:
         headers = {"Authorization": f"Bearer {token}"}
         problem = ""
@@ -91,7 +105,11 @@ class Sandbox:
     def set_latency(self, mean_seconds: float, jitter: float) -> None:
         self._post("/control/latency", {"mean_seconds": mean_seconds, "jitter": jitter})
 
-    def requests(self, subject: str) -> list[dict[str, Any]]:
+    def release(self) -> None:
+        """Let every held request arrive now."""
+        self._post("/control/release", {})
+
+    def requests(self, subject: str = "") -> list[dict[str, Any]]:
         """Every request for this subject; a probe counts to whom its operation is for."""
         return self._pages("/books/requests", {"subject": subject})
 
