@@ -49,6 +49,7 @@ TABLES = (
         "ledger_checkpoint",
     ),
     *("ledger_resolution", "ledger_job", "ledger_share", "ledger_tenant", "sim.hold", "sim.item"),
+    *("ledger_permit", "ledger_provider", "ledger_sweep", "ledger_knownversion"),
 )
 EMPTY = f"""
 SET ROLE none;

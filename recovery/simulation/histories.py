@@ -24,6 +24,7 @@ from recovery.simulation.virtual import VirtualClock
 from recovery.simulation.wires import Agenda, Wire
 
 SWEEPS = (sweeps.reclaim, sweeps.promote, sweeps.reconcile, sweeps.expire_deadlines, sweeps.ring)
+RARE_SWEEPS = (sweeps.park_overdue, sweeps.park_unsupported)
 ODDS = {
     "process": 80,
     "sleep": 1.5,
@@ -278,6 +279,9 @@ class History:
         self.act(sweep.__name__, sweep)
         if sweep is sweeps.ring and self.tickets and not had:
             self.chronicle.count("sweep_rang")
+        if sweep is sweeps.expire_deadlines:
+            for rare in RARE_SWEEPS:
+                self.act(rare.__name__, rare)
 
     def _holds(self) -> None:
         self.act("expire holds", stock.expire)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from ledger import saga, states
+from ledger import checkpoints, leases, saga, states
 from recovery.simulation.chronicle import Chronicle
 from recovery.simulation.mirror import FINAL, Change, Job, Mirror, Row, at
 from recovery.simulation.processes import Process
@@ -150,6 +150,19 @@ def a_lease_is_taken_only_when_free(scene: Scene, change: Change) -> Iterator[st
         yield f"claimed under the lease of {was}"
     elif scene.acting is None and was not in scene.dead and until and until > scene.clock.now():
         yield f"ended by a sweep, {was} lives and holds it until {until}"
+
+
+@at_commit("V4")
+def a_receipt_clears_suspicion(_scene: Scene, change: Change) -> Iterator[str]:
+    after = change.after
+    if change.rows("receipt") and (after["suspect"], after["losses"], after["strikes"]) != (
+        False,
+        0,
+        0,
+    ):
+        yield f"suspected after a receipt: {after['losses']} losses, {after['strikes']} strikes"
+    if after["parked_reason"] == "worker_lost" and after["strikes"] < leases.STRIKES_MAX:
+        yield f"given up after {after['strikes']} strikes"
 
 
 # --- Operations and receipts -----------------------------------------------------------------------------------------
@@ -321,7 +334,7 @@ def sequence_without_gaps(_scene: Scene, change: Change) -> Iterator[str]:
 @at_commit("C3")
 def settled_only_with_receipt(_scene: Scene, change: Change) -> Iterator[str]:
     for row in change.rows("checkpoint"):
-        for operation, outcome in row["data"]["settled"].items():
+        for operation, outcome in checkpoints.outcomes_of(row["format"], row["data"]).items():
             step, _, direction = operation.rpartition(":")
             if change.job.final(step, direction) != outcome:
                 yield f"the checkpoint says {operation} is {outcome}, no receipt does"

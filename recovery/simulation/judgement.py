@@ -106,6 +106,9 @@ def parked_only_when_nothing_helps(scene: Scene, job: Job) -> Iterator[str]:
     """A provider that can be asked, or told to refuse, settles whatever has no sender that may be alive."""
     if job.row["parked_reason"] != "unknown_outcome":
         return
+    if not job.row["parked_detail"]:
+        yield "nobody can tell which operation is in doubt"
+        return
     step, direction = job.row["parked_detail"].split(":")[1:3]
     effect = scene.effect(job, step, direction)
     attempts = {a["n"]: a for a in perhaps_sent(job, step, direction)}

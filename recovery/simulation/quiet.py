@@ -3,8 +3,11 @@
 from datetime import datetime, timedelta
 from functools import partial
 
+from django.db import transaction
+
 from ledger import outcomes, retention
 from recovery import sweeps
+from recovery.invariants import check, named
 from recovery.simulation import database, judgement, stock
 from recovery.simulation.clients import Order
 from recovery.simulation.histories import History
@@ -49,6 +52,7 @@ def come_to_rest(history: History) -> None:
 def judge(history: History) -> None:
     with history.line.quiet():
         judgement.judge(history.scene, history.clients.orders)
+        _ask_the_queries(history)
     for job in history.scene.mirror.jobs.values():
         history.chronicle.count(f"state:{job.row['state']}")
         if job.row["state"] == "parked":
@@ -63,6 +67,15 @@ def judge(history: History) -> None:
                     history, f"{job.id}:{row['step']}:{row['direction']}"
                 ):
                     history.chronicle.count("late_call_neutralised")
+
+
+def _ask_the_queries(history: History) -> None:
+    """The named queries of `manage.py invariants`, too: they and the checks here were written apart."""
+    given = named.parameters(history.scene.definitions.values())
+    with database.acting_as("owner"), transaction.atomic():
+        for invariant in check.ALL:
+            for id_ in check.breaks(invariant, given)[1]:
+                history.chronicle.violate(invariant.id, f"{id_}: {invariant.statement}")
 
 
 def _came_late(history: History, operation: str) -> bool:

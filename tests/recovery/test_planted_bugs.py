@@ -7,11 +7,11 @@ from io import StringIO
 import pytest
 from django.core.management import call_command
 
-from recovery.simulation import planted, runs
+from recovery.simulation import planted, planted_ways, runs
 
 pytestmark = pytest.mark.timeout(120)
-SEEDS = range(1, 41)
-MORE_SEEDS = range(1, 151)  # doubt is rarer
+SEEDS = range(1, 81)
+MORE_SEEDS = range(1, 161)  # doubt is rarer
 
 
 def caught(invariant: str, seeds: Sequence[int] = SEEDS) -> int | None:
@@ -53,3 +53,8 @@ def test_the_command_names_the_invariant_and_how_to_replay_it(simulated: None) -
 
 def test_there_are_ten() -> None:
     assert len(planted.PLANTED) == 10
+
+
+def test_there_are_more_than_thirty() -> None:
+    assert planted_ways.__name__, "imported for what it plants"
+    assert len(planted.PLANTED | planted.MORE) == 32
