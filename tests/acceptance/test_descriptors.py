@@ -48,9 +48,13 @@ def test_nothing_is_sent_nothing_dies_and_all_of_it_is_confirmed_later(running: 
     agent.book()  # its connections to database and broker are open from here on
     acceptance.until(lambda: models.Job.objects.filter(state="confirmed").exists(), 15)
     children = running.pool()
+    running.control(
+        "latency", mean_seconds=0.5
+    )  # many at once: a connection that is there serves one
     with without_descriptors(children):
         bookings = agent.book_many(BOOKINGS)
         acceptance.until(lambda: unsent() >= BOOKINGS // 2, 20, lambda: running._explain(unsent()))
+    running.be_honest()
     running.ended(bookings, "confirmed", 40)
     assert running.pool() == children, "the children that were short of descriptors are still there"
     running.assert_books_agree(bookings)

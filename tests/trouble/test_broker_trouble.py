@@ -82,12 +82,11 @@ def nothing(_stack: Broken) -> None:
 
 @dataclass(frozen=True)
 class Trouble:
-    """`refuses` tickets for as long as it lasts. It `ends_workers`: at least one, always."""
+    """`refuses` tickets for as long as it lasts. A worker may end of it, and is started again (`supervise`)."""
 
     begin: Act
     end: Act = nothing
     refuses: bool = False
-    ends_workers: bool = False
 
 
 TROUBLES = {
@@ -100,14 +99,11 @@ TROUBLES = {
     "half_closed": Trouble(mode("half_close"), mode("pass"), refuses=True),
     "unreachable": Trouble(mode("refuse"), mode("pass"), refuses=True),
     "slow": Trouble(lambda s: s.between.mode("delay", 0.1), mode("pass")),
-    "out_of_memory": Trouble(
-        say("CONFIG", "SET", "maxmemory", "1"), unlimited, refuses=True, ends_workers=True
-    ),
+    "out_of_memory": Trouble(say("CONFIG", "SET", "maxmemory", "1"), unlimited, refuses=True),
     "read_only": Trouble(
         say("REPLICAOF", proxy.HOST, "1"),
         say("REPLICAOF", "NO", "ONE"),
         refuses=True,
-        ends_workers=True,
     ),
 }
 
@@ -159,8 +155,6 @@ def test_nothing_is_lost_and_work_goes_on(stack: Broken, name: str) -> None:
         booked += book_in_time(agent, 6)
         if trouble.refuses:
             acceptance.until(lambda: refusals(live) > refused, SECONDS)
-        if trouble.ends_workers:
-            acceptance.until(lambda: {*programs.WORKERS} & {*live.stack.ended()}, SECONDS)
     finally:
         trouble.end(stack)
     booked += book_in_time(agent, 3)
