@@ -177,3 +177,4 @@ def test_a_worker_cut_off_for_longer_than_its_lease_writes_nothing_more(
         live.ended([again], "confirmed", SECONDS)
         live.assert_books_agree([again])
         live.end(programs.WORKER)
+    live.start(programs.WORKER, programs.SWEEPS, programs.BEAT)  # as the others find them
