@@ -4,6 +4,7 @@ import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 
 import pytest
 
@@ -30,8 +31,9 @@ def without_descriptors(pids: list[int]) -> Iterator[None]:
     """Within the block, these processes can open nothing more."""
     before = {pid: resource.prlimit(pid, resource.RLIMIT_NOFILE) for pid in pids}
     for pid in pids:
-        used = max(int(fd) for fd in os.listdir(f"/proc/{pid}/fd")) + 1
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, before[pid][1]))
+        used = {int(fd) for fd in os.listdir(f"/proc/{pid}/fd")}
+        least_free = next(number for number in count() if number not in used)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (least_free, before[pid][1]))
     try:
         yield
     finally:
