@@ -38,8 +38,8 @@ class Answer:
     body: Mapping[str, Any]
 
 
-class Api:
-    """Bookings as a tenant makes and reads them. Safe to share between threads."""
+class _Connected:
+    """A client of one address; closed with its block."""
 
     def __init__(self, url: str) -> None:
         self._client = _client(url)
@@ -49,6 +49,10 @@ class Api:
 
     def __exit__(self, *_exc: object) -> None:
         self._client.close()
+
+
+class Api(_Connected):
+    """Bookings as a tenant makes and reads them. Safe to share between threads."""
 
     def book(self, token: str, key: str, body: Mapping[str, Any]) -> Answer:
         """POST under this idempotency key until there is an answer that is not a 503."""
@@ -86,17 +90,8 @@ class Api:
         raise NoAnswerError(booking_id, problem)
 
 
-class Sandbox:
+class Sandbox(_Connected):
     """The stand-in provider: how it is to behave, and what its books say."""
-
-    def __init__(self, url: str) -> None:
-        self._client = _client(url)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self._client.close()
 
     def misbehave(self, *rules: Mapping[str, Any], seed: int = 0) -> None:
         """These rules in place of all earlier ones; none makes it honest."""

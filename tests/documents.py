@@ -1,10 +1,13 @@
 """Reads our own pages, for the tests that hold them to what is true: fenced blocks and tables."""
 
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PROGRAM_SECONDS = 20
 
 
 @dataclass(frozen=True)
@@ -43,3 +46,15 @@ class Page:
 def quoted(cell: str) -> list[str]:
     """What stands in backticks."""
     return re.findall(r"`([^`]+)`", cell)
+
+
+def run(program: str) -> tuple[str, str]:
+    """What a quoted program prints, to its output and its error output; it must end well."""
+    ran = subprocess.run(
+        [sys.executable, "-I", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_SECONDS,
+        check=True,
+    )
+    return ran.stdout, ran.stderr

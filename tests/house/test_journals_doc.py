@@ -3,8 +3,6 @@ moves and operation ids are those of the code. The engine's own journals in it a
 """
 
 import re
-import subprocess
-import sys
 from itertools import product
 
 import pytest
@@ -15,19 +13,11 @@ from ledger.saga import Direction, NotUndoable
 from tests import documents
 
 PAGE = documents.Page("journals.md")
-PROGRAM_SECONDS = 20
 HEAD = 4  # lines that the program prints before its journal
 
 
 def test_the_program_of_the_brief_prints_what_is_shown() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-I", "-c", PAGE.fence("python main.py")],
-        capture_output=True,
-        text=True,
-        timeout=PROGRAM_SECONDS,
-        check=True,
-    )
-    assert (ran.stdout, ran.stderr) == (PAGE.fence("text output"), "")
+    assert documents.run(PAGE.fence("python main.py")) == (PAGE.fence("text output"), "")
 
 
 def test_each_line_of_the_programs_journal_is_explained() -> None:

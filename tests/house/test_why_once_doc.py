@@ -1,15 +1,11 @@
 """`docs/why-once.md` says what is so: its program prints what is shown, quotes itself, and every proof it names exists."""
 
-import subprocess
-import sys
-
 import pytest
 
 from tests import documents
 from tests.house import test_guarantees_doc as guarantees
 
 PAGE = documents.Page("why-once.md")
-PROGRAM_SECONDS = 20
 HEADERS = (
     (
         "kind of effect",
@@ -22,14 +18,7 @@ HEADERS = (
 
 
 def test_the_program_prints_what_is_shown() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-I", "-c", PAGE.fence("python main.py")],
-        capture_output=True,
-        text=True,
-        timeout=PROGRAM_SECONDS,
-        check=True,
-    )
-    assert (ran.stdout, ran.stderr) == (PAGE.fence("text output"), "")
+    assert documents.run(PAGE.fence("python main.py")) == (PAGE.fence("text output"), "")
 
 
 def test_the_lines_that_are_explained_are_lines_of_the_program() -> None:
