@@ -11,6 +11,7 @@ from recovery.drills.run import Drill, Run
 
 OTHER = "beat.2"
 NONE_SECONDS, UNHEARD = 2.0, 6
+QUIET_SECONDS = 1.0  # well beyond RING_SECONDS, after which the last ring of a burst is sent
 STILL = """
 SELECT count(*) FROM ledger_submission s JOIN ledger_job j ON j.id = s.job_id
 WHERE starts_with(s.key, %s) AND j.state IN ('waiting', 'queued')
@@ -39,13 +40,19 @@ def _without_any(run: Run) -> None:
     for name in (names.FIRST, names.SECOND):
         run.place.kill(name, signal.SIGKILL, group=True)
     run.book_more(UNHEARD)
-    faults.flush_broker(run)
+    run.wait("a broker that stays empty", lambda: _is_emptied(run))
     run.place.start(names.FIRST, names.SECOND)
     run.place.wait_until(lambda: run.running() > 0, NONE_SECONDS)
     run.seen["stood_still"] = run.place.sql(STILL, [run.load.prefix])[0][0]
     run.note("no beat at all, and every ticket of the last bookings lost: they stand still")
     run.watch.fault("beat back")
     run.place.start(names.BEAT)
+
+
+def _is_emptied(run: Run) -> bool:
+    """Empty the broker; false where a ticket came after it. The API sends the last one some time after its answer."""
+    faults.flush_broker(run)
+    return not run.place.wait_until(lambda: not run.place.is_silent(), QUIET_SECONDS)
 
 
 DRILL = Drill(
