@@ -22,7 +22,7 @@ from django.apps import apps
 from django.db import Error, InterfaceError, OperationalError, connection, transaction
 
 from bookings.models import Hotel, RoomMonth, RoomNight, RoomType
-from config import drill_saga, embedded, programs, supervisor
+from config import drill_saga, embedded, programs, small_disk, standby, supervisor
 from config.demo import stage
 from ledger import saga, sql, submission, tickets, turns
 from recovery import clients
@@ -70,13 +70,15 @@ HOLD = "SELECT state FROM bookings_reservation WHERE holder = %s"
 class DrillPlace:
     """What `recovery.drills.place.Place` asks for, on a `supervisor.Stack`."""
 
+    env: Mapping[str, str] = PERIODS  # of every process
+
     def __init__(self, stack: supervisor.Stack, wait: Callable[[Callable[[], bool], float], bool],
                  say: Callable[[str], None]) -> None:  # fmt: skip
         self.stack, self.wait_until, self.say = stack, wait, say
         self.api = clients.Api(stack.api_url)
         self.sandbox = clients.Sandbox(stack.sandbox_url)
         self.workdir: Path = stack.workdir
-        self.own_servers = embedded.own[0].names() if embedded.own else frozenset[str]()
+        self.own_servers = _own_servers()
         found = {name: float(value) for name, value in PERIODS.items()}
         self.periods = Periods(
             lease=found["LEASE_SECONDS"],
@@ -93,6 +95,10 @@ class DrillPlace:
         self._halted: set[str] = set()
         self._killed: set[str] = set()
 
+    def urls(self) -> list[str]:
+        """Where somebody listens while it runs."""
+        return [self.stack.api_url, self.stack.sandbox_url]
+
     def close(self) -> None:
         self.api.__exit__()
         self.sandbox.__exit__()
@@ -103,10 +109,14 @@ class DrillPlace:
     def start(self, *names: str) -> None:
         for name in names:
             if name in self.stack.ended() or name not in self.stack.names():
-                self.stack.start_one(name)
+                self.stack.start_one(name, env=self.env_of(name))
                 self._killed.discard(name)
         for name in names:
             self.stack.wait_ready(name)
+
+    def env_of(self, _name: str) -> Mapping[str, str]:
+        """What this process is given besides, whenever it is started."""
+        return {}
 
     def spawn(self, name: str, env: Mapping[str, str], children: int) -> None:
         self.stack.start_one(name, env=env, children=children)
@@ -179,6 +189,13 @@ class DrillPlace:
     def start_server(self, name: str) -> None:
         embedded.own[0].start_again(name)
         self._halted.discard(name)
+
+    def small_disk(self) -> small_disk.SmallDisk:
+        connection.close()
+        return small_disk.SmallDisk(embedded.own[0])
+
+    def standby(self) -> standby.Standby:
+        return standby.Standby(embedded.own[0])
 
     # --- the database and the broker ---------------------------------------------------------------------------------
 
@@ -278,6 +295,14 @@ class DrillPlace:
         ]
 
 
+def _own_servers() -> frozenset[str]:
+    """The servers that are ours to stop, and what else this machine lets us do to them."""
+    if not embedded.own:
+        return frozenset()
+    own = embedded.own[0]
+    return own.names() | ({place.MOUNT} if small_disk.can_be_had(own.directory) else set())
+
+
 def left_behind(workdir: Path) -> list[str]:
     """Processes of a stack that are still alive: each was started with its directory in the environment."""
     marker, found = str(workdir).encode(), []
@@ -295,7 +320,7 @@ def left_behind(workdir: Path) -> list[str]:
 def still_listening(place: DrillPlace) -> list[str]:
     """Ports of the stack that somebody answers at."""
     found = []
-    for url in (place.stack.api_url, place.stack.sandbox_url):
+    for url in place.urls():
         address = urlsplit(url)
         with socket.socket() as line:
             if line.connect_ex((str(address.hostname), int(address.port or 0))) == 0:

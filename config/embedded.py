@@ -32,7 +32,9 @@ from config import guardian, processes, wheels
 
 COMMANDS = frozenset({"up", "demo", "bench", "simulate", "drill", "crash", "soak", "gate"})
 SERVERS = ("DATABASE_URL", "BROKER_URL")
+SERVER_NAMES = ("PostgreSQL", "Valkey")
 DATABASE = "amends"
+SOCKET = ".s.PGSQL.5432"
 START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 COMMAND_STOP_SECONDS = 60.0
@@ -63,6 +65,8 @@ class Servers:
         self._wanted = wanted
         self._ending = ending or processes.Ending()
         self._directory: Path | None = None
+        self._data: Path | None = None
+        self._mounts: list[Path] = []
         self._guardian: guardian.Guardian | None = None
         self._running: list[tuple[subprocess.Popen[bytes], signal.Signals]] = []
         self._named: dict[str, subprocess.Popen[bytes]] = {}
@@ -95,6 +99,8 @@ class Servers:
         for process, number in reversed(self._running):
             processes.end(process, number, STOP_SECONDS)
         self._running.clear()
+        for place in self._mounts:
+            guardian.unmount(str(place))
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
@@ -116,9 +122,48 @@ class Servers:
 
     def start_again(self, name: str) -> None:
         """Start a server that was halted: PostgreSQL on the same data, Valkey empty, both at the same address."""
-        assert self._directory is not None, "only what has been started can be started again"
         starts = {"BROKER_URL": self._start_valkey, "DATABASE_URL": self._start_postgres}
-        starts[name](self._directory)
+        starts[name](self.directory)
+
+    def has_ended(self, name: str) -> bool:
+        """Whether a server is gone, of itself or halted."""
+        return self._named[name].poll() is not None
+
+    @property
+    def directory(self) -> Path:
+        """Where everything of these servers lies."""
+        assert self._directory is not None, "only what has been started has a place"
+        return self._directory
+
+    @property
+    def data(self) -> Path:
+        """Where PostgreSQL's data lies."""
+        return self._data or self.directory / "data"
+
+    def keep_data_in(self, data: Path) -> None:
+        """PostgreSQL is started on this data from now on."""
+        self._data = data
+
+    def mounted(self, place: Path) -> None:
+        """Something is about to be mounted there: it is gone when this is over, whichever way it ends."""
+        self._mounts.append(place)
+        if self._guardian is not None:
+            self._guardian.unmount(place)
+
+    def run(self, program: str, *arguments: str) -> None:
+        """Run a program of PostgreSQL's to its end, as the servers' user."""
+        self._run_program([str(wheels.postgres(self.directory) / program), *arguments], program)
+
+    def serve(self, data: Path, sockets: Path) -> subprocess.Popen[bytes]:
+        """Another PostgreSQL, on this data and reached through a socket in this directory, until it takes connections."""
+        return self._serve(data, sockets, sockets / "postgres.log")
+
+    def take_over(self, process: subprocess.Popen[bytes], data: Path, sockets: Path) -> None:
+        """From now on it is this server that is found at our address."""
+        self._named["DATABASE_URL"], self._data = process, data
+        address = self.directory / SOCKET
+        address.unlink(missing_ok=True)
+        address.symlink_to(sockets / SOCKET)
 
     def _start_valkey(self, directory: Path) -> None:
         socket = directory / "valkey.sock"
@@ -140,30 +185,29 @@ class Servers:
         self.env["BROKER_URL"] = f"redis+socket://{quote(str(socket))}?virtual_host=0"
 
     def _start_postgres(self, directory: Path) -> None:
-        programs, data = wheels.postgres(directory), directory / "data"
-        is_new = not data.exists()
+        is_new = not self.data.exists()
         if is_new:
-            self._init_data(programs, data)
-        settings = {**POSTGRES_SETTINGS, "unix_socket_directories": f'"{directory}"'}
-        command = [str(programs / "postgres"), "-D", str(data), *_flags(settings, "-c", "{0}={1}")]
-        # SIGQUIT is an immediate shutdown: the data goes with the directory, so there is nothing to write back.
-        server = self._spawn(command, directory / "postgres.log", signal.SIGQUIT)
-        self._named["DATABASE_URL"] = server
-        address = f"postgresql://postgres:@/postgres?host={quote(str(directory))}&connect_timeout=5"
-        self._await(
-            lambda: server.poll() is not None or _accepts(address),
-            "PostgreSQL",
-            directory / "postgres.log",
-        )
+            self._init_data(wheels.postgres(directory), self.data)
+        self._named["DATABASE_URL"] = self._serve(self.data, directory, directory / "postgres.log")
         if is_new:
-            with psycopg.connect(address, autocommit=True) as connection:
+            with psycopg.connect(address_of(directory), autocommit=True) as connection:
                 connection.execute(f"CREATE DATABASE {DATABASE}")
         self.env["DATABASE_URL"] = (
             f"postgresql://postgres:@/{DATABASE}?host={quote(str(directory))}"
         )
 
+    def _serve(self, data: Path, sockets: Path, log: Path) -> subprocess.Popen[bytes]:
+        settings = {**POSTGRES_SETTINGS, "unix_socket_directories": f'"{sockets}"'}
+        program = wheels.postgres(self.directory) / "postgres"
+        command = [str(program), "-D", str(data), *_flags(settings, "-c", "{0}={1}")]
+        # SIGQUIT is an immediate shutdown: the data goes with the directory, so there is nothing to write back.
+        server = self._spawn(command, log, signal.SIGQUIT)
+        self._await(
+            lambda: server.poll() is not None or _accepts(address_of(sockets)), "PostgreSQL", log
+        )
+        return server
+
     def _init_data(self, programs: Path, data: Path) -> None:
-        log = data.parent / "initdb.log"
         command = [
             *(
                 str(programs / "initdb"),
@@ -177,12 +221,16 @@ class Servers:
             *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"),
             *("--no-sync", "--no-instructions"),
         ]
-        initdb = self._spawn(command, log, signal.SIGKILL)
-        # An ending signal waits for this second: killed, it would leave shared memory that nobody removes.
-        self._await(lambda: initdb.poll() is not None, "initdb", log, processes.Ending())
+        self._run_program(command, "initdb")
+
+    def _run_program(self, command: list[str], name: str) -> None:
+        log = self.directory / f"{name}.log"
+        process = self._spawn(command, log, signal.SIGKILL)
+        # An ending signal waits for this second: killed, initdb would leave shared memory that nobody removes.
+        self._await(lambda: process.poll() is not None, name, log, processes.Ending())
         self._running.pop()
         if self._guardian is not None:
-            self._guardian.forget(initdb.pid)
+            self._guardian.forget(process.pid)
         self._ending.check()
 
     def _spawn(
@@ -221,7 +269,7 @@ class Servers:
             raise wheels.EmbeddedError(
                 f"{what} was not ready after {START_SECONDS:g} s:\n{processes.tail(log)}"
             )
-        if status is not None and (status or what != "initdb"):
+        if status is not None and (status or what in SERVER_NAMES):
             raise wheels.EmbeddedError(f"{what} ended with status {status}:\n{processes.tail(log)}")
 
 
@@ -266,6 +314,11 @@ def _exit(number: int, _frame: FrameType | None) -> None:
 
 def _flags(settings: Mapping[str, str], *templates: str) -> list[str]:
     return [template.format(*pair) for pair in settings.items() for template in templates]
+
+
+def address_of(sockets: Path) -> str:
+    """PostgreSQL's own database, through a socket in this directory."""
+    return f"postgresql://postgres:@/postgres?host={quote(str(sockets))}&connect_timeout=5"
 
 
 def _accepts(address: str) -> bool:

@@ -1,4 +1,4 @@
-"""Ends the processes of an owner that died without ending them itself, and removes its directory.
+"""Ends the processes of an owner that died without ending them itself, unmounts what it mounted, and removes its directory.
 
 An owner that is killed by SIGKILL cannot clean up, and what it started would run on as orphans. So
 it starts this small process, tells it over a pipe what it starts, and dismisses it at an orderly
@@ -69,6 +69,10 @@ class Guardian:
     def forget(self, pid: int) -> None:
         self._tell({"forget": pid})
 
+    def unmount(self, place: Path) -> None:
+        """Unmount this, once every process is gone, should the owner die."""
+        self._tell({"unmount": str(place)})
+
     def remove(self, directory: Path) -> None:
         """Remove this directory, once every process is gone, should the owner die."""
         self._tell({"remove": str(directory)})
@@ -137,6 +141,12 @@ def end_all(watched: dict[int, tuple[str, int]]) -> None:
             end_group(pid, signal.SIGKILL)
 
 
+def unmount(place: str) -> None:
+    """At once for whoever looks, and for good when the last file in it is closed; a place without a mount is fine."""
+    with contextlib.suppress(OSError):
+        subprocess.run(["umount", "--lazy", place], capture_output=True, check=False)  # noqa: S603, S607
+
+
 def remove_all(directories: list[str]) -> None:
     pause = threading.Event()
     for _ in range(20):
@@ -152,6 +162,7 @@ def main(messages: IO[bytes]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     watched: dict[int, tuple[str, int]] = {}
+    mounts: list[str] = []
     directories: list[str] = []
     for line in messages:
         message = json.loads(line)
@@ -159,11 +170,15 @@ def main(messages: IO[bytes]) -> None:
             watched[message["watch"]] = (message["start"], message["ending"])
         elif "forget" in message:
             watched.pop(message["forget"], None)
+        elif "unmount" in message:
+            mounts.append(message["unmount"])
         elif "remove" in message:
             directories.append(message["remove"])
         else:
             return
     end_all(watched)
+    for place in mounts:
+        unmount(place)
     remove_all(directories)
 
 

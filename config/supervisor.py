@@ -242,7 +242,7 @@ class Stack:
                 stdout=output if stdout is None else stdout,
                 stderr=output,
                 cwd=ROOT,
-                env=programs.environment(name, self._place, {**self._env, **(env or {})}),
+                env={**programs.environment(name, self._place, self._env), **(env or {})},
                 pass_fds=[self._place.listener] if programs.kind_of(name) == programs.API else [],
             )
         return Running(process, log, log_start)

@@ -7,4 +7,5 @@ clients were told agree, and when what it is about was really seen (a counter at
 
 In reading order: place (what a drill is given), load (the clients), run (one drill at work), faults, watch (how long
 recovery took), events (what the processes logged), judge, runner, report; then one module a drill, in `catalogue`.
+The soak stands apart: soak (its windows), surroundings (what it is given besides), its own faults, and totals.
 """

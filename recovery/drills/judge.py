@@ -22,10 +22,16 @@ SELECT s.key, j.id, j.state, j.input->>'subject', (j.input->>'amount_minor')::bi
     j.parked_reason FROM ledger_submission s JOIN ledger_job j ON j.id = s.job_id
 WHERE starts_with(s.key, %s) AND j.input ? 'amount_minor' ORDER BY s.created_at
 """
+# The last row of an operation counts: what a person has ruled, if anybody has, and the latest ruling of several.
 RECEIPTS = """
-SELECT r.job_id::text || ':' || r.step || ':' || r.direction, r.step, r.direction, r.outcome,
-    (r.evidence->'data'->>'amount_minor')::bigint, r.evidence->'data'->>'currency'
-FROM ledger_receipt r WHERE r.job_id = ANY(%s::uuid[]) AND r.outcome IN ('confirmed', 'refused') ORDER BY r.id
+SELECT e.job_id::text || ':' || e.step || ':' || e.direction, e.step, e.direction, e.outcome,
+    (e.evidence->'data'->>'amount_minor')::bigint, e.evidence->'data'->>'currency'
+FROM unnest(%(jobs)s::uuid[]) AS j(id) CROSS JOIN LATERAL (
+    SELECT job_id, step, direction, outcome, evidence, 0 AS turn, id AS place FROM ledger_receipt
+    WHERE job_id = j.id AND outcome IN ('confirmed', 'refused')
+    UNION ALL SELECT job_id, step, direction, CASE act WHEN 'done' THEN 'confirmed' ELSE 'refused' END, evidence, 1, id
+    FROM ledger_resolution WHERE job_id = j.id AND act IN ('done', 'not-done')
+) e ORDER BY e.turn, e.place
 """
 
 
@@ -52,19 +58,22 @@ class Witnesses:
     effects: Sequence[books.Effect]
 
 
-def collect(place: Place, journal: Journal, prefix: str) -> Witnesses:
+def collect(
+    place: Place, journal: Journal, prefix: str, entries: Iterable[Mapping[str, Any]]
+) -> Witnesses:
+    """`entries` are the effects in the provider's books, in its order."""
     jobs = [Job(*row) for row in place.sql(JOBS, [prefix])]
     receipts = [
         books.Receipt(operation, books.KINDS[step, direction], outcome, amount, currency)
         for operation, step, direction, outcome, amount, currency in place.sql(
-            RECEIPTS, [[job.id for job in jobs]]
+            RECEIPTS, {"jobs": [job.id for job in jobs]}
         )
         if (step, direction) in books.KINDS
     ]
     ours = {job.booking for job in jobs} | {str(job.id) for job in jobs}
     effects = [
         books.Effect(e["operation_id"], e["kind"], e["subject"], e["amount_minor"], e["currency"])
-        for e in place.sandbox.effects()
+        for e in entries
         if e["subject"] in ours or e["operation_id"].partition(":")[0] in ours
     ]
     return Witnesses(journal, jobs, receipts, effects)
@@ -89,12 +98,12 @@ def judge(found: Witnesses) -> list[str]:
     return [*wrong, *_money_at_every_moment(found.jobs, found.effects)]
 
 
-def in_database() -> list[str]:
-    """The ledger's invariants that can be seen in the database itself."""
+def in_database(excused: frozenset[str] = frozenset()) -> list[str]:
+    """The ledger's invariants that can be seen in the database itself, but for those that somebody else sees to."""
     return [
         f"{one.id}: {one.statement} {'undecided' if one.is_undecided else ', '.join(one.ids)}"
         for one in check.run()
-        if not one.is_ok()
+        if not one.is_ok() and one.id not in excused
     ]
 
 

@@ -5,6 +5,7 @@ Kept here: a drill knows no setting, no address and no model; whatever it does t
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ from recovery import clients
 API, BEAT, SWEEPS, COMPENSATION = "api", "beat", "worker-sweeps", "worker-compensation"
 FIRST, SECOND = "worker", "worker.2"  # two workers of the forward lane
 DATABASE, BROKER = "DATABASE_URL", "BROKER_URL"
+MOUNT = "the right to mount"
 Rows = list[tuple[Any, ...]]
 
 
@@ -34,6 +36,23 @@ class Periods:
         machine that is busy with something else.
         """
         return 2 * (self.lease + 2 * self.sweep + self.backoff_max + self.request_lifetime) + 20.0
+
+
+class SmallDisk(Protocol):
+    """A file system that holds PostgreSQL's data and little more. `said` counts a text in the server's log."""
+
+    def fill(self) -> None: ...
+    def free(self) -> None: ...
+    def said(self, text: str) -> int: ...
+    def revive(self) -> bool: ...
+
+
+class Standby(Protocol):
+    """Another PostgreSQL that follows ours a moment behind, until it is cut off, or takes its place."""
+
+    def cut_off(self) -> None: ...
+    def lose_primary(self) -> None: ...
+    def promote(self) -> None: ...
 
 
 class Place(Protocol):
@@ -62,6 +81,8 @@ class Place(Protocol):
     def make_whole(self) -> None: ...
     def halt_server(self, name: str, number: signal.Signals) -> None: ...
     def start_server(self, name: str) -> None: ...
+    def small_disk(self) -> AbstractContextManager[SmallDisk]: ...
+    def standby(self) -> AbstractContextManager[Standby]: ...
 
     # the database and the broker
     def sql(

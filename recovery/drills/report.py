@@ -64,6 +64,7 @@ class Report:
     left_out: dict[str, str] = field(default_factory=dict)
     run: dict[str, Any] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    sums: dict[str, Any] = field(default_factory=dict)  # of a soak
 
     @property
     def has_passed(self) -> bool:
@@ -76,6 +77,7 @@ class Report:
             "left_out": self.left_out,
             "failures": self.failures,
             "run": self.run,
+            **self.sums,
         }
 
 
@@ -91,7 +93,7 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:
 
 def summary(found: Report) -> Iterator[str]:
     """For a terminal."""
-    yield from _table(found.results)
+    yield from table(found.results)
     for one in found.results:
         yield from (f"FAILED {one.name}: {text}" for text in one.failures[:SHOWN])
         yield from (f"FAILED {one.name}: never seen: {name}" for name in one.zero)
@@ -106,9 +108,19 @@ def markdown(found: Report, commands: Sequence[str], name: str = "drills") -> st
 
 
 def _lines(found: Report, commands: Sequence[str], name: str) -> Iterator[str]:
-    yield "# Drills: one run"
+    yield from head("Drills: one run", "manage.py drill", found, commands, name)
     yield ""
-    yield "Written by `manage.py drill`; how to read it stands in [drills.md](../drills.md)."
+    yield from table(found.results)
+    for result in found.results:
+        yield from section(result)
+
+
+def head(
+    title: str, command: str, found: Report, commands: Sequence[str], name: str
+) -> Iterator[str]:
+    yield f"# {title}"
+    yield ""
+    yield f"Written by `{command}`; how to read it stands in [drills.md](../drills.md)."
     yield ""
     yield from (f"    {command}" for command in commands)
     yield ""
@@ -118,13 +130,9 @@ def _lines(found: Report, commands: Sequence[str], name: str) -> Iterator[str]:
     yield from (f"- FAILED: {failure}" for failure in found.failures)
     yield ""
     yield f"![recovery times]({name}.svg)"
-    yield ""
-    yield from _table(found.results)
-    for result in found.results:
-        yield from _section(result)
 
 
-def _table(results: Iterable[Result]) -> Iterator[str]:
+def table(results: Iterable[Result]) -> Iterator[str]:
     yield "| drill | jobs | violations | never seen | recovery p50 | p99 | max, s | of |"
     yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     for one in results:
@@ -135,7 +143,7 @@ def _table(results: Iterable[Result]) -> Iterator[str]:
         )
 
 
-def _section(one: Result) -> Iterator[str]:
+def section(one: Result) -> Iterator[str]:
     yield ""
     yield f"## {one.name}: {'passed' if one.has_passed else 'FAILED'}"
     yield ""

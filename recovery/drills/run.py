@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from recovery.drills import judge
 from recovery.drills.events import Events
+from recovery.drills.judge import Witnesses
 from recovery.drills.load import Load
 from recovery.drills.place import Place
 from recovery.drills.watch import Watch
@@ -38,18 +40,30 @@ class StoppedError(Exception):
     """The drill was told to stop."""
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """How long the provider's books were when it began: what is further back is no concern of it."""
+
+    requests: int
+    effects: int
+
+
 @dataclass(slots=True)
 class Run:
-    """What a drill has in its hands while the load goes on. `seen` is what must not stay at zero, and more."""
+    """What a drill has in its hands while the load goes on. `seen` is what must not stay at zero, and more; `kept` is for
+    a judgement of the drill's own.
+    """
 
     place: Place
     load: Load
     watch: Watch
     events: Events
     chance: random.Random
+    begun: Begun = field(default_factory=lambda: Begun(0, 0))
     seen: Counter[str] = field(default_factory=Counter)
     done: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
+    kept: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_large(self) -> bool:
@@ -89,6 +103,10 @@ class Run:
             self.violations.append(otherwise)
 
 
+def _ordinarily(_run: Run, found: Witnesses) -> list[str]:
+    return judge.judge(found)
+
+
 @dataclass(frozen=True, slots=True)
 class Drill:
     """`done` says what is done to the stack, `rules` how the sandbox behaves meanwhile, `faults` does the rest.
@@ -96,6 +114,8 @@ class Drill:
     must_see      counters that fail the drill when they stay at zero
     recovers      what its recovery times are
     needs         servers that it stops: it runs only where they are its own
+    judge         its own rules, where the ordinary ones do not hold
+    excused       invariants of the database that its own rules see to
     """
 
     name: str
@@ -105,6 +125,8 @@ class Drill:
     recovers: Recovery
     rules: Sequence[Mapping[str, Any]] = ()
     needs: frozenset[str] = frozenset()
+    judge: Callable[[Run, Witnesses], list[str]] = _ordinarily
+    excused: frozenset[str] = frozenset()
 
 
 def declines() -> list[Mapping[str, Any]]:

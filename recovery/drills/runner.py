@@ -8,7 +8,7 @@ no request of any of them can still be on its way.
 import random
 import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from recovery.drills.report import Result
 from recovery.drills.run import (
     JITTER,
     LATENCY_SECONDS,
+    Begun,
     Drill,
     LateError,
     Run,
@@ -43,6 +44,7 @@ class Judged:
     """What the last judgement goes over again."""
 
     run: Run
+    drill: Drill
     result: Result
 
 
@@ -54,7 +56,7 @@ def perform(place: Place, drill: Drill, *, jobs: int, seed: int) -> Judged:
     place.say(f"{drill.name}: {drill.done}")
     with Watch(place, prefix) as watch:
         chance = random.Random(f"{seed} {drill.name}")  # noqa: S311  a schedule, no secret
-        run = Run(place, load, watch, Events(place.workdir), chance)
+        run = Run(place, load, watch, Events(place.workdir), chance, _begun(place))
         _behave(place, drill.rules, seed)
         try:
             load.start()
@@ -66,17 +68,22 @@ def perform(place: Place, drill: Drill, *, jobs: int, seed: int) -> Judged:
             heal(place)
         _attempt(run, "the rest", lambda: _rest(run))
         result = _result(run, drill, clock.monotonic() - begun)
-    result.failures += _judge(run)
+    result.failures += _judge(run, drill, place.sandbox.effects(after=run.begun.effects))
+    result.failures += _judge_all(place, drill.excused)
     for text in [*result.failures[:SAID], *(f"never seen: {name}" for name in result.zero)]:
         place.say(f"    WRONG {text}")
     place.say(f"    {'passed' if result.has_passed else 'FAILED'}, {result.seconds:.0f} s")
-    return Judged(run, result)
+    return Judged(run, drill, result)
 
 
 def judge_again(place: Place, judged: Sequence[Judged]) -> None:
     """All of them once more, in the end: what has changed since is a violation of the drill that it belongs to."""
+    effects = place.sandbox.effects()
     for one in judged:
-        found = _judge(one.run)
+        found = _judge(one.run, one.drill, effects)
+        if one is judged[-1]:
+            # The ledger is one: these are no single drill's.
+            found += _judge_all(place, one.drill.excused)
         one.result.failures += [
             f"in the end: {text}" for text in found if text not in one.result.failures
         ]
@@ -116,18 +123,24 @@ def _states(run: Run) -> dict[str, int]:
 
 def _under_way(run: Run) -> bool:
     return any(
-        one["status"] is None and one["action"] == "delay" for one in run.place.sandbox.requests()
+        one["status"] is None and one["action"] == "delay"
+        for one in run.place.sandbox.requests(after=run.begun.requests)
     )
 
 
-def _judge(run: Run) -> list[str]:
-    found = judge.collect(run.place, run.load.journal, run.load.prefix)
-    return [
-        *run.violations,
-        *judge.judge(found),
-        *judge.in_database(),
-        *run.place.room_problems(),
-    ]
+def _begun(place: Place) -> Begun:
+    said = place.sandbox.summary()
+    effects = said["captures"]["count"] + said["refunds"]["count"] + said["tickets"]
+    return Begun(requests=said["requests"], effects=effects)
+
+
+def _judge(run: Run, drill: Drill, effects: Sequence[Mapping[str, Any]]) -> list[str]:
+    found = judge.collect(run.place, run.load.journal, run.load.prefix, effects)
+    return [*run.violations, *drill.judge(run, found)]
+
+
+def _judge_all(place: Place, excused: frozenset[str]) -> list[str]:
+    return [*judge.in_database(excused), *place.room_problems()]
 
 
 def _result(run: Run, drill: Drill, seconds: float) -> Result:

@@ -64,6 +64,21 @@ def test_what_takes_too_long_is_undecided_and_not_ok() -> None:
     assert finding.as_json()["undecided"] is True
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--seconds", "0"],
+        ["--seconds", "-1"],
+        ["--seconds", "nan"],
+        ["--books", "-5"],
+        ["--books", "0"],
+    ],
+)
+def test_a_bound_that_is_none_is_refused(given: list[str]) -> None:
+    with pytest.raises(CommandError, match=r"no (whole )?number"):
+        call_command("invariants", *given)
+
+
 def test_nothing_can_be_written_by_a_query() -> None:
     writing = named.Invariant("X2", "It writes.", "SELECT nextval('ledger_attempt_id_seq')::text")
     with pytest.raises(InternalError, match="read-only transaction"):

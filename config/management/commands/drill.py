@@ -10,7 +10,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, override
@@ -54,7 +54,11 @@ def add_options(parser: CommandParser, *, jobs: int) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="write report and plot there")
 
 
-def perform(drills: Sequence[Drill], options: dict[str, Any]) -> report.Report:
+def perform(
+    drills: Sequence[Drill],
+    options: dict[str, Any],
+    kind: type[drill_place.DrillPlace] = drill_place.DrillPlace,
+) -> report.Report:
     """All of them on one stack, and the judgement of all at the end; the stack is gone when this returns."""
     if options["jobs"] < 1:
         raise CommandError("--jobs is at least 1")
@@ -64,7 +68,7 @@ def perform(drills: Sequence[Drill], options: dict[str, Any]) -> report.Report:
     say(f"seed {options['seed']}, {options['jobs']} jobs a drill")
     with processes.Ending() as ending:
         try:
-            with _place(ending, options["logs"]) as place:
+            with _place(ending, options["logs"], kind) as place:
                 _run(place, drills, options, found)
         except supervisor.StackError as error:
             raise CommandError(str(error)) from error
@@ -83,7 +87,7 @@ def _run(
     judged = []
     for drill in drills:
         if missing := drill.needs - place.own_servers:
-            found.left_out[drill.name] = f"it stops servers that were given: {', '.join(missing)}"
+            found.left_out[drill.name] = f"not here: {', '.join(sorted(missing))}"
             say(f"{drill.name}: left out, {found.left_out[drill.name]}")
             continue
         judged.append(runner.perform(place, drill, jobs=options["jobs"], seed=options["seed"]))
@@ -93,13 +97,15 @@ def _run(
 
 
 @contextmanager
-def _place(ending: processes.Ending, logs_in: Path | None) -> Iterator[drill_place.DrillPlace]:
+def _place(
+    ending: processes.Ending, logs_in: Path | None, kind: type[drill_place.DrillPlace]
+) -> Iterator[drill_place.DrillPlace]:
     with ExitStack() as undo:
-        env = {**os.environ, **drill_place.PERIODS}
+        env = {**os.environ, **kind.env}
         stack = supervisor.Stack(env, demo.new_directory(logs_in), ending=ending)
         undo.callback(stack.stop_all, GRACE_SECONDS)
         stack.start()
-        place = drill_place.DrillPlace(stack, ending.wait_until, say)
+        place = kind(stack, ending.wait_until, say)
         undo.callback(place.close)
         place.make_whole()
         yield place
@@ -110,10 +116,16 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def finish(command: BaseCommand, found: report.Report, options: dict[str, Any], name: str) -> None:
+def finish(
+    command: BaseCommand,
+    found: report.Report,
+    options: dict[str, Any],
+    name: str,
+    markdown: Callable[[report.Report, Sequence[str], str], str] = report.markdown,
+) -> None:
     """Write what was asked for; exit status 1 unless everything passed."""
     if options["out"] is not None:
-        _write(found, options["out"], name)
+        _write(found, options["out"], name, markdown)
     if options["as_json"]:
         command.stdout.write(json.dumps(found.as_json()))
     else:
@@ -123,12 +135,17 @@ def finish(command: BaseCommand, found: report.Report, options: dict[str, Any], 
         raise SystemExit(1)
 
 
-def _write(found: report.Report, out: Path, name: str) -> None:
+def _write(
+    found: report.Report,
+    out: Path,
+    name: str,
+    markdown: Callable[[report.Report, Sequence[str], str], str],
+) -> None:
     out.mkdir(parents=True, exist_ok=True)
     command = ["python", "manage.py", *sys.argv[1:]]
     (out / f"{name}.json").write_text(json.dumps(found.as_json(), indent=1) + "\n")
     (out / f"{name}.svg").write_text(report.svg(found.results))
-    (out / f"{name}.md").write_text(report.markdown(found, [" ".join(command)], name))
+    (out / f"{name}.md").write_text(markdown(found, [" ".join(command)], name))
 
 
 def _about(options: dict[str, Any]) -> dict[str, Any]:
