@@ -7,6 +7,7 @@ import pytest
 from config import programs
 from tests.acceptance.conftest import live
 from tests.acceptance.live import Live
+from tests.crash import doomed
 
 __all__ = ["live"]
 ONE_JOB = {"SLOTS": "1"}  # so that the doomed get some
@@ -15,7 +16,7 @@ ONE_JOB = {"SLOTS": "1"}  # so that the doomed get some
 @pytest.fixture(scope="module")
 def stack(live: Live) -> Live:
     live.start(programs.SANDBOX)
-    live.start(programs.API, *programs.WORKERS, programs.BEAT, env=ONE_JOB)
+    live.start(programs.API, *programs.WORKERS, programs.BEAT, env=ONE_JOB | doomed.ALL_OFTEN)
     return live
 
 

@@ -25,6 +25,9 @@ from tests.acceptance.live import Live
 
 DOOMS_AT_ONCE = 6
 START_SECONDS = 60.0
+ALL_OFTEN = {
+    "SWEEP_SECONDS_RARE": str(acceptance.SWEEP_SECONDS)
+}  # so that a test meets the rare sweeps too
 Who = Literal["child", "worker"]
 
 
@@ -65,7 +68,7 @@ class Doomed:
                 stdout=output,
                 stderr=output,
                 cwd=supervisor.ROOT,
-                env={**env, "SLOTS": "1"},
+                env={**env, **ALL_OFTEN, "SLOTS": "1"},
             )
         self._forget = stack._guardian.forget
 
