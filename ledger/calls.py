@@ -25,6 +25,8 @@ ABANDON_GRACE_SECONDS = (
 )
 
 
+PERMIT_VOID = "permit_void"
+
 Kind = Literal["call", "probe", "tombstone"]
 
 
@@ -242,7 +244,7 @@ def _against(placed: Placed, now: float) -> str:
     if placed.owner.lease_deadline - now < placed.call.timeout_seconds + ABANDON_GRACE_SECONDS:
         return "lease_too_short"
     is_late = placed.permit is not None and now > placed.permit.not_after
-    return "permit_void" if is_late else ""
+    return PERMIT_VOID if is_late else ""
 
 
 def _reach_before(kind: Kind) -> None:

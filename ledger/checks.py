@@ -14,6 +14,11 @@ from ledger import acts, checkpoints, patience, saga, versions
 from ledger.saga import Effect, Local, NotUndoable, Saga, Step
 
 NAME_MAX = 100  # the column's
+ACTING = """
+SELECT current_user::text, rolsuper OR rolbypassrls
+    OR EXISTS (SELECT 1 FROM pg_class t WHERE t.oid = to_regclass('ledger_job') AND pg_has_role(r.oid, t.relowner, 'MEMBER'))
+FROM pg_roles r WHERE rolname = current_user
+"""
 
 
 def register() -> None:
@@ -126,6 +131,10 @@ def periods(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
             "TASK_TIME_LIMIT_SECONDS < VISIBILITY_TIMEOUT_SECONDS",
         ),
         (s.SWEEP_SECONDS <= s.LEASE_SECONDS, "SWEEP_SECONDS <= LEASE_SECONDS"),
+        (
+            1 <= s.DATABASE_SILENCE_SECONDS <= s.LEASE_SECONDS / 2,
+            "1 <= DATABASE_SILENCE_SECONDS <= LEASE_SECONDS / 2",
+        ),
         (s.SWEEP_SECONDS <= s.SWEEP_SECONDS_RARE, "SWEEP_SECONDS <= SWEEP_SECONDS_RARE"),
         (
             s.RETENTION_DAYS == 0 or acts.LOOKS_BACK.days <= s.RETENTION_DAYS,
@@ -174,7 +183,7 @@ def transactions(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
 
 
 def server(databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
-    """PostgreSQL 18 or newer, with a commit that means it."""
+    """PostgreSQL 18 or newer, with a commit that means it, and this process in the role that it is meant to have."""
     if not databases or "default" not in databases:
         return []
     with connection.cursor() as cursor:
@@ -182,12 +191,27 @@ def server(databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
             "SELECT current_setting('server_version_num')::int, current_setting('synchronous_commit')"
         )
         version, commit = cursor.fetchone()
+        cursor.execute(ACTING)
+        user, is_above = cursor.fetchone()
     found = []
     if version < 180_000:
         found.append(_error("E030", f"PostgreSQL 18 or newer is needed, this is {version}"))
     if commit == "off":
         found.append(_error("E031", "synchronous_commit is off: an accepted booking could be lost"))
-    return found
+    return found + _role_problems(user, is_above=is_above)
+
+
+def _role_problems(user: str, *, is_above: bool) -> list[CheckMessage]:
+    """Of a process that is to act in a role. A pooler drops the start-up option by which one is derived."""
+    role = settings.ROLES[settings.ROLE]
+    if not role or user == role:
+        return []
+    whose = "a superuser, or may act as the tables' owner" if is_above else "another login"
+    text = (
+        f"AMENDS_ROLE is {settings.ROLE}, but the database sees {user} ({whose}) in place of {role}:"
+        f" the guards by privilege do not bind. Set {settings.ROLE.upper()}_DATABASE_URL to a login named {role}"
+    )
+    return [_error("E032", text)]
 
 
 def _name(definition: Saga) -> str:

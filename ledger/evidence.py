@@ -6,6 +6,7 @@ bounded in size, depth and numbers. What had to be cut is replaced by its length
 
 import hashlib
 from collections.abc import Mapping
+from datetime import timedelta
 from itertools import islice
 from typing import Any
 
@@ -38,13 +39,14 @@ def of(outcome: outcomes.Outcome | outcomes.NotLanded) -> tuple[str, dict[str, A
                 "released": outcome.released
             }
         case outcomes.Throttled():
-            return ReceiptOutcome.THROTTLED, _reasoned(outcome.reason, outcome.data) | {
-                "after_seconds": str(max(0.0, outcome.after.total_seconds()))
-            }
+            found = _reasoned(outcome.reason, outcome.data) | _patience(outcome.after)
+            return ReceiptOutcome.THROTTLED, found
         case outcomes.NotLanded(data):
             return "not_landed", {"data": storable(data)}
         case _:
-            return ReceiptOutcome.UNKNOWN, _reasoned(outcome.reason, outcome.data)
+            return ReceiptOutcome.UNKNOWN, _reasoned(outcome.reason, outcome.data) | _patience(
+                outcome.after
+            )
 
 
 def storable(value: Any) -> Any:
@@ -93,6 +95,10 @@ def _priced(cost: object) -> dict[str, Any]:
     if isinstance(cost, outcomes.Money):
         return {"cost": storable(cost.as_json())}
     return {} if cost is None else {"unreadable_cost": storable(cost)}
+
+
+def _patience(after: timedelta | None) -> dict[str, str]:
+    return {} if after is None else {"after_seconds": str(max(0.0, after.total_seconds()))}
 
 
 def _reasoned(reason: str, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import ClassVar, override
 from django.db import models
 from django.db.models import Func
 
-RATE_MAX = 1_000_000.0
+RATE_MIN, RATE_MAX = 0.001, 1_000_000.0  # of what a person may set
 
 
 class LedgerNow(Func):

@@ -59,6 +59,7 @@ class Held:
         self.next: actions.Action | None = None
         self.awaits: calls.Placed | None = None
         self.permit: calls.Permit | None = None
+        self.voids = 0  # permits in a row that were void before its call began
         self._echoes: list[tuple[str, pacing.Heard]] = []
         self.timeouts = (
             0  # how often its LOCAL step was too slow for a statement; `local_batches` counts
@@ -242,14 +243,15 @@ class Held:
     def _echo(self, said: Entry) -> None:
         """Of a call that was made; of its provider, where the effect names one."""
         assert isinstance(said, Receipt | operations.Sighting), "what a call brought"
+        is_void = said.evidence.get("reason") == calls.PERMIT_VOID
+        self.voids = self.voids + 1 if is_void else 0
         step = self.definition.step(said.step)
         effect = step.effect_of(said.direction) if step is not None else None
         if not isinstance(effect, saga.Effect) or said.evidence.get("released"):
             return
-        is_throttled = said.outcome == ReceiptOutcome.THROTTLED
-        after = operations.throttled_after(said) if is_throttled else timedelta()
         if effect.provider:
-            self._echoes.append((effect.provider, pacing.Heard(str(said.outcome), after)))
+            heard = pacing.Heard(str(said.outcome), operations.asked_patience(said))
+            self._echoes.append((effect.provider, heard))
 
     def _is_local(self, receipt: Receipt) -> bool:
         step = self.definition.step(receipt.step)

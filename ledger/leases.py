@@ -13,8 +13,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from django.conf import settings
+from django.db import transaction
 
-from ledger import checkpoints, crashpoints, journal, sql, telemetry
+from ledger import checkpoints, crashpoints, journal, shares, sql, telemetry
 from ledger.saga import Direction
 from ledger.states import JobState
 
@@ -75,13 +76,16 @@ PICK = """
     ORDER BY c.rank LIMIT %(slots)s"""
 KNOWN_SUSPECT = """state = 'queued' AND suspect AND lane = %(lane)s AND checkpoint_format = ANY(%(formats)s::int[])
     AND (saga, version) IN (SELECT * FROM unnest(%(sagas)s::text[], %(versions)s::int[]))"""
+# One process in four, by those that have work now and this one; or one, where they are fewer.
+HAS_ROOM = """SELECT (count(*) FILTER (WHERE suspect) + 1) * %(every)s
+        <= greatest(%(every)s, count(DISTINCT owner) FILTER (WHERE owner <> %(owner)s) + 1)
+    FROM ledger_job WHERE owner IS NOT NULL"""
 PICK_SUSPECT = f"""
-    SELECT id FROM ledger_job WHERE {KNOWN_SUSPECT} ORDER BY rank LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED"""  # noqa: S608
+    SELECT id FROM ledger_job WHERE {KNOWN_SUSPECT} AND ({HAS_ROOM})
+    ORDER BY rank LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED"""  # noqa: S608
 HAS_SUSPECT = f"SELECT 1 FROM ledger_job WHERE {KNOWN_SUSPECT} LIMIT 1"  # noqa: S608
-# One process in four, by those that have work now; soft by what two claim in one moment.
-HAS_ROOM = """
-SELECT count(*) FILTER (WHERE suspect) * %s < greatest(1, count(DISTINCT owner)) FROM ledger_job WHERE owner IS NOT NULL
-"""
+# Whoever counts does so alone: all that come back after a crash come at the same moment.
+COUNTS_ALONE = "SELECT pg_try_advisory_xact_lock(%s, hashtext('suspects'))"
 
 CLAIM = """
 WITH picked AS MATERIALIZED ({pick}),
@@ -152,18 +156,28 @@ def claim(
 
     Repeated with the same token after a lost reply, it returns what the first call took.
     """
+    mine = {"slots": slots, "token": token, "lease": settings.LEASE_SECONDS}
+    params = _claimable(lane, known) | mine
     crashpoints.reach("claim.before")
-    statement = CLAIM.format(pick=PICK_SUSPECT if suspect else PICK, columns=COLUMNS)
-    mine = {"slots": slots, "owner": owner(), "token": token, "lease": settings.LEASE_SECONDS}
-    rows = sql.fetch(statement, _claimable(lane, known) | mine)
+    rows = _claim_suspect(params) if suspect else sql.fetch(_claiming(PICK), params)
     crashpoints.reach("claim.after")
     return [_claimed(row) for row in rows]
 
 
+def _claim_suspect(params: dict[str, Any]) -> list[Any]:
+    with transaction.atomic(durable=True):
+        counts = sql.fetch(COUNTS_ALONE, [shares.ADVISORY_CLASS])[0][0]
+        return sql.fetch(_claiming(PICK_SUSPECT), params) if counts else []
+
+
+def _claiming(pick: str) -> str:
+    return CLAIM.format(pick=pick, columns=COLUMNS)
+
+
 def has_suspect(lane: str, known: Sequence[tuple[str, int]]) -> bool:
     """Whether a suspect waits that this build may take now."""
-    is_there = bool(sql.fetch(HAS_SUSPECT, _claimable(lane, known)))
-    return is_there and bool(sql.fetch(HAS_ROOM, [SUSPECTS_EVERY])[0][0])
+    params = _claimable(lane, known)
+    return bool(sql.fetch(HAS_SUSPECT, params)) and bool(sql.fetch(HAS_ROOM, params)[0][0])
 
 
 def _claimable(lane: str, known: Sequence[tuple[str, int]]) -> dict[str, Any]:
@@ -172,6 +186,8 @@ def _claimable(lane: str, known: Sequence[tuple[str, int]]) -> dict[str, Any]:
         "sagas": [name for name, _ in known],
         "versions": [version for _, version in known],
         "formats": list(checkpoints.READABLE),
+        "owner": owner(),
+        "every": SUSPECTS_EVERY,
     }
 
 

@@ -275,6 +275,13 @@ def confirmed_forward(operations: Mapping[Key, Operation]) -> dict[str, Done]:
     }
 
 
+def asked_patience(answer: Receipt | Sighting) -> timedelta:
+    """What the provider asked of everybody with this answer, throttled or in doubt; nothing, where it did not."""
+    is_throttled = answer.outcome == ReceiptOutcome.THROTTLED
+    asked = is_throttled or "after_seconds" in answer.evidence
+    return throttled_after(answer) if asked else timedelta()
+
+
 def throttled_after(answer: Receipt | Sighting) -> timedelta:
     """How long the provider asked us to wait, at most THROTTLE_MAX: nonsense must not strand a job."""
     return min(THROTTLE_MAX, timedelta(seconds=float(answer.evidence.get("after_seconds", "1"))))

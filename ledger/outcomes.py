@@ -101,11 +101,16 @@ class Throttled(Exception):
 
 
 class Unknown(Exception):
-    """It may have happened. `data` keeps what came back (bounded), because it may be the proof of a payment."""
+    """It may have happened. `data` keeps what came back (bounded), because it may be the proof of a payment. `after`: the
+    provider asked everybody for so much patience (a 503 with Retry-After).
+    """
 
-    def __init__(self, reason: str, data: Json | None = None) -> None:
+    def __init__(
+        self, reason: str, data: Json | None = None, after: timedelta | None = None
+    ) -> None:
         self.reason = reason
         self.data: Json = data or {}
+        self.after = after
         super().__init__(reason)
 
 

@@ -17,7 +17,10 @@ from ledger.outcomes import ReceiptOutcome
 from ledger.states import JOB_LANES, Lane
 
 HORIZON = timedelta(seconds=1)  # permits are given out so far ahead
-LEAD = timedelta(milliseconds=50)  # for the commits between a permit and its call
+LEAD = timedelta(
+    milliseconds=50
+)  # for the commits between a permit and its call; doubled after each that was too late
+LEAD_MAX = timedelta(milliseconds=800)
 LATE = timedelta(milliseconds=100)  # a call that is later than this after its time is not made
 WIRE = timedelta(
     milliseconds=100
@@ -28,6 +31,7 @@ CALL_GUESS = timedelta(milliseconds=100)  # of a call, where only concurrency bo
 LOOK = timedelta(seconds=1)  # until somebody asks how the one call through an open circuit went
 WAIT_MAX = timedelta(seconds=60)  # a queue is an estimate: look again after this
 PAUSED = timedelta(seconds=30)
+SPACING_MAX = timedelta(days=1)  # whatever the rate is: times must stay within the calendar
 PAST = datetime(1970, 1, 1, tzinfo=UTC)
 DEFINITE = frozenset(
     {ReceiptOutcome.CONFIRMED, ReceiptOutcome.REFUSED, ReceiptOutcome.THROTTLED, "not_landed"}
@@ -49,7 +53,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a call, or a question, brought. `after`: the patience that a throttled one asks for."""
+    """What a call, or a question, brought. `after`: the patience that it asks for, throttled or not."""
 
     outcome: str
     after: timedelta = timedelta()
@@ -76,7 +80,9 @@ class Queue:
 
 @dataclass(slots=True)
 class Provider:
-    """How a provider may be called now. `opened` counts openings in a row; `is_tried`: the one call is out."""
+    """How a provider may be called now. `opened` counts openings in a row; `is_tried`: the one call is out; `voids`: of
+    those who ask now, how many permits in a row were void.
+    """
 
     name: str
     is_paused: bool = False
@@ -88,6 +94,7 @@ class Provider:
     opened: int = 0
     open_until: datetime = PAST
     is_tried: bool = False
+    voids: int = 0
     queues: dict[str, Queue] = field(default_factory=lambda: {lane: Queue() for lane in JOB_LANES})
 
     def spacing(self, lane: str) -> timedelta:
@@ -95,12 +102,16 @@ class Provider:
         if self.rate is None:
             return timedelta()
         part = self.compensation_share if lane == Lane.COMPENSATION else 1 - self.compensation_share
-        seconds = (1 + (LATE + WIRE).total_seconds()) / (self.rate * part)
-        return timedelta(microseconds=math.ceil(seconds * 1e6))
+        longest = SPACING_MAX.total_seconds()
+        seconds = (1 + (LATE + WIRE).total_seconds()) / max(self.rate * part, 1 / longest)
+        return timedelta(microseconds=math.ceil(min(seconds, longest) * 1e6))
 
     def gate(self, now: datetime) -> datetime:
-        """Before this nobody may call, whatever the lane."""
-        ready = now if self.rate is None else now + LEAD
+        """Before this nobody may call, whatever the lane. Where commits take long, a fixed lead makes every permit void,
+        for ever.
+        """
+        lead = min(LEAD * (1 << min(self.voids, 10)), LEAD_MAX)
+        ready = now if self.rate is None else now + lead
         return max(ready, self.throttled_until, self.open_until if self.opened else PAST)
 
     def room(self, lane: str, under_way: Mapping[str, int]) -> int | None:
@@ -117,12 +128,12 @@ class Provider:
 def hear(provider: Provider, heard: Sequence[Heard], now: datetime, policy: Policy) -> None:
     """Take in what came back, in order."""
     for one in heard:
-        if one.outcome not in DEFINITE:
+        if one.outcome in DEFINITE:
+            provider.failures = provider.opened = 0
+            provider.is_tried = False
+        else:
             _fail(provider, now, policy)
-            continue
-        provider.failures = provider.opened = 0
-        provider.is_tried = False
-        if one.outcome == ReceiptOutcome.THROTTLED:
+        if one.after:
             until = now + min(one.after, policy.throttle_max)
             provider.throttled_until = max(provider.throttled_until, until)
 
@@ -138,6 +149,21 @@ def _fail(provider: Provider, now: datetime, policy: Policy) -> None:
         provider.is_tried = False
 
 
+def limit(
+    provider: Provider,
+    *,
+    rate: float | None,
+    compensation_share: float,
+) -> None:
+    """Other limits from now on: a lane's next call is as far from its last permit as they say, and nobody waits for what the
+    old ones came to.
+    """
+    last = {lane: provider.queues[lane].free_at - provider.spacing(lane) for lane in JOB_LANES}
+    provider.rate, provider.compensation_share = rate, compensation_share
+    for lane, at in last.items():
+        provider.queues[lane] = Queue(max(PAST, at + provider.spacing(lane)))
+
+
 def share_out(
     provider: Provider,
     lane: str,
@@ -148,7 +174,8 @@ def share_out(
     policy: Policy,
 ) -> list[Leave]:
     """For as many jobs as there are `draws` (0 to 1, of each job its own): permits first, then times to come back."""
-    permits = _permits(provider, lane, len(draws) if room is None else min(room, len(draws)), now)
+    most = len(draws) if room is None else min(room, len(draws))
+    permits = _permits(provider, lane, most, now)
     if permits and provider.opened:
         provider.is_tried, provider.open_until = True, now + policy.try_for
     return [Leave(at, is_permit=True) for at in permits] + [

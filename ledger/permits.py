@@ -25,8 +25,10 @@ from ledger import (
     pacing,
     patience,
     saga,
+    shares,
     sql,
     telemetry,
+    tickets,
 )
 from ledger.holding import Held
 from ledger.journal import Write
@@ -57,6 +59,9 @@ DELETE FROM ledger_permit p WHERE provider = %s AND (job_id = ANY(%s::uuid[]) OR
         AND j.lease_until > (SELECT ledger_now())))
 """
 UNDER_WAY = "SELECT lane, count(*) FROM ledger_permit WHERE provider = %s GROUP BY lane"
+LIMIT = """
+UPDATE ledger_provider SET paused = %s, rate_per_second = %s, compensation_share = %s, concurrency = %s WHERE name = %s
+"""
 COUNT_IN = """
 INSERT INTO ledger_permit (job_id, provider, lane, fence, seq)
 SELECT job, %s, %s, fence, seq FROM unnest(%s::uuid[], %s::bigint[], %s::bigint[]) AS g(job, fence, seq)
@@ -107,6 +112,30 @@ def hold_back(decided: Sequence[Decided]) -> list[Decided]:
     ]
 
 
+def limit(name: str, changes: Mapping[str, Any]) -> int:
+    """Set limits of a provider, by column; the jobs that may have waited for it look again at once, their lanes are rung.
+    Returns how many these are. Harmless to repeat.
+    """
+    with transaction.atomic(durable=True):
+        sql.fetch(MAKE, [[name]])
+        (provider,) = (_provider(row) for row in sql.fetch(LOCK, [[name]]))
+        pacing.limit(
+            provider,
+            rate=changes.get("rate_per_second", provider.rate),
+            compensation_share=changes.get("compensation_share", provider.compensation_share),
+        )
+        is_paused = changes.get("paused", provider.is_paused)
+        concurrency = changes.get("concurrency", provider.concurrency)
+        limits = [is_paused, provider.rate, provider.compensation_share, concurrency]
+        sql.fetch(LIMIT, [*limits, name])
+        sql.fetch(STORE, _stored(provider))
+    callers = [definition.name for definition in saga.registered() if _calls(definition, name)]
+    woken = shares.hasten(callers, pacing.WAIT_MAX)
+    for lane in woken:
+        tickets.ring(lane)
+    return woken.total()
+
+
 def standing() -> list[Provider]:
     """Every provider that has a row, in order of name."""
     return [_provider(row) for row in sql.fetch(ALL)]
@@ -154,6 +183,7 @@ def _share_out(
     lane = asking[0].claimed.lane  # a run has one
     room = _room(provider, lane, asking)
     draws = [patience.draw(f"{held.id}:{moment.now}") for held in asking]
+    provider.voids = max(held.voids for held in asking)
     leaves = pacing.share_out(provider, lane, draws, moment.now, room=room, policy=policy())
     granted = [held for held, leave in zip(asking, leaves, strict=True) if leave.is_permit]
     if granted and room is not None:
@@ -200,6 +230,11 @@ def policy() -> pacing.Policy:
         open_max=timedelta(seconds=s.PROVIDER_OPEN_SECONDS_MAX),
         try_for=timedelta(seconds=s.CALL_SECONDS_MAX + TRY_GRACE_SECONDS),
     )
+
+
+def _calls(definition: saga.Saga, name: str) -> bool:
+    effects = (s.effect_of(way) for s in definition.steps for way in saga.Direction)
+    return any(isinstance(e, saga.Effect) and e.provider == name for e in effects)
 
 
 def _wait(held: Held, delay: timedelta) -> Write:

@@ -9,9 +9,12 @@ its jobs have ended. Then the due jobs are read tenant by tenant, so that a back
 binds the forward lane: what has to be undone never waits for what is being done.
 
 Promotion is one of the two writers that take no authority: it moves `waiting` to `queued` and leaves fence and seq alone.
+So does `hasten`, which only lets the due time of a waiting job come sooner: whoever plans too early waits again.
 """
 
+from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -20,9 +23,10 @@ from django.conf import settings
 from django.db import OperationalError, transaction
 
 from ledger import crashpoints, singly, sql
-from ledger.states import Lane
+from ledger.states import JOB_LANES, Lane
 
 BATCH = 2_000
+BATCHES_MAX = 50
 PART = 20  # where tenants have caps, one of them is read no further than to this part of a batch
 ADVISORY_CLASS = 0x616D  # this project's own class of advisory locks: "am"
 
@@ -83,6 +87,29 @@ SELECT id FROM ledger_job WHERE state = 'waiting' AND lane = %s AND due_at <= (S
 """
 
 
+SOON = """
+WITH soon AS MATERIALIZED (
+    SELECT id FROM ledger_job WHERE state = 'waiting' AND lane = %(lane)s AND saga = ANY(%(sagas)s)
+        AND due_at > %(now)s AND due_at <= %(now)s + %(within)s
+    ORDER BY due_at LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE ledger_job j SET acting_fence = j.fence, due_at = %(now)s FROM soon WHERE j.id = soon.id RETURNING 1
+"""
+
+
+def hasten(sagas: Sequence[str], within: timedelta) -> Counter[str]:
+    """Let the waiting jobs of these sagas that would come due within that time come due now; how many of each lane."""
+    found: Counter[str] = Counter()
+    asked: dict[str, Any] = {"sagas": list(sagas), "within": within, "limit": BATCH}
+    asked["now"] = sql.fetch("SELECT ledger_now()")[0][0]
+    for lane in JOB_LANES:
+        for _ in range(BATCHES_MAX):  # those that are put off again meanwhile would keep it going
+            hastened = len(sql.fetch(SOON, asked | {"lane": lane}))
+            found[lane] += hastened
+            if hastened < BATCH:
+                break
+    return +found
+
+
 def promote(lane: str, limit: int = BATCH) -> int:
     """Rank up to `limit` due jobs of a lane; returns how many. Single-flight, with a bounded wait and not a skip: a run
     that skipped could miss its own job.
@@ -90,10 +117,10 @@ def promote(lane: str, limit: int = BATCH) -> int:
     if not sql.fetch(DUE, [lane]):
         return 0
     asked = {"lane": lane, "limit": limit, "each": max(1, limit // PART)}
-    is_capped = lane == Lane.FORWARD and bool(sql.fetch(CAPPED))
-    if is_capped and not sql.fetch(DUE_UNDER_CAPS, asked):
+    under_caps = is_capped(lane)
+    if under_caps and not sql.fetch(DUE_UNDER_CAPS, asked):
         return 0
-    rank = partial(_rank, PROMOTE_UNDER_CAPS if is_capped else PROMOTE, asked)
+    rank = partial(_rank, PROMOTE_UNDER_CAPS if under_caps else PROMOTE, asked)
     try:
         ranked = singly.written("promote", rank, partial(_due, lane, limit))
     except OperationalError as error:
@@ -101,6 +128,11 @@ def promote(lane: str, limit: int = BATCH) -> int:
             raise
         return 0  # somebody promotes at this moment, and for long: what is ranked can be claimed already
     return len(ranked)
+
+
+def is_capped(lane: str) -> bool:
+    """Whether the lane is one that caps bind, and any tenant has one."""
+    return lane == Lane.FORWARD and bool(sql.fetch(CAPPED))
 
 
 def _rank(promote_: str, asked: dict[str, Any], only: singly.Only) -> list[tuple[int]]:

@@ -46,7 +46,10 @@ class Answer:
         }
 
     def unknown(self, reason: str) -> outcomes.Unknown:
-        return outcomes.Unknown(reason, self.evidence())
+        """In doubt; a server that fails may ask everybody for patience all the same."""
+        is_asked = self.status >= 500 and "retry-after" in self.headers
+        after = retry_after(self.headers) if is_asked else None
+        return outcomes.Unknown(reason, self.evidence(), after)
 
 
 @dataclass(slots=True)

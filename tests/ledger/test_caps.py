@@ -4,12 +4,13 @@ from uuid import uuid4
 
 import pytest
 
-from ledger import leases, models, saga, shares, sql
+from ledger import leases, models, saga, selectors, shares, sql
 from ledger.states import JobState
 from tests import claims, drives, factories, psql, sagas
 
 pytestmark = pytest.mark.usefixtures("worker_role")
 
+AGE = "UPDATE ledger_job SET acting_fence = fence, due_at = due_at - interval '1 minute'"
 STORM = """
 INSERT INTO ledger_job (tenant_id, saga, version, input, lane)
 SELECT %s, %s, 1, '{}', %s FROM generate_series(1, %s)
@@ -61,6 +62,20 @@ def test_a_backlog_over_its_cap_holds_up_nobody(trip: saga.Saga) -> None:
     storm(free, trip, 5)
     assert shares.promote("forward") == 6
     assert count(free, "queued") == 5
+
+
+def test_what_is_over_a_cap_is_neither_work_to_ring_for_nor_old(trip: saga.Saga) -> None:
+    tenant = capped(2)
+    storm(tenant, trip, 5)
+    storm(tenant, trip, 1, "compensation")
+    sql.fetch(AGE)
+    assert selectors.oldest_runnable_seconds()["forward"] > 50
+    claims.claim(trip, 2)
+    ages = selectors.oldest_runnable_seconds()
+    assert (ages["forward"], ages["compensation"] > 50) == (0, True)
+    assert selectors.runnable_lanes() == ["compensation"]
+    storm(capped(None), trip, 1)
+    assert set(selectors.runnable_lanes()) == {"forward", "compensation"}
 
 
 def test_many_who_promote_at_once_keep_it(trip: saga.Saga) -> None:

@@ -40,6 +40,8 @@ def test_what_is_set_is_stored_and_shown_and_the_rest_stays() -> None:
     [
         ["--rate", "0"],
         ["--rate", "-1"],
+        ["--rate", "1e-9"],
+        ["--compensation-share", "0.001"],
         ["--rate", "nan"],
         ["--rate", "inf"],
         ["--rate", "fast"],

@@ -8,11 +8,23 @@ from uuid import UUID
 
 import pytest
 
-from ledger import clock, crashpoints, engine, models, outcomes, saga, selectors, sql
+from ledger import (
+    clock,
+    crashpoints,
+    engine,
+    models,
+    outcomes,
+    permits,
+    saga,
+    selectors,
+    sql,
+    tickets,
+)
 from ledger.pacing import LATE
 from tests import drives, factories, psql, sagas
 
 pytestmark = pytest.mark.usefixtures("worker_role")
+LATER = "UPDATE ledger_job SET acting_fence = fence, due_at = ledger_now() + interval '20 s' WHERE id = %s"
 
 
 @pytest.fixture
@@ -150,6 +162,85 @@ def test_a_permit_that_was_not_used_in_time_is_void_and_costs_no_budget(
     void = models.Receipt.objects.get(job_id=job, outcome="not_sent").evidence
     assert (void["reason"], void["released"]) == ("permit_void", True)
     assert world.times("post:forward") == 1
+
+
+def test_commits_that_take_long_make_permits_void_only_until_they_are_asked_for_further_ahead(
+    world: sagas.World, errand: saga.Saga
+) -> None:
+    limit(rate_per_second=100.0)
+    (job,) = submit(errand, 1)
+    with crashpoints.armed("settle.after", lambda _point: clock.pause(0.3)):
+        engine.drive("forward")
+    found = [outcome for _, _, outcome in drives.receipts(job)]
+    assert found[-1] == "confirmed"
+    assert set(found[:-1]) == {"not_sent"}
+    assert len(found) <= 5
+
+
+@pytest.mark.parametrize("limits", [{"rate_per_second": 1e-300}, {"compensation_share": 1 - 1e-16}])
+def test_a_rate_of_next_to_nothing_stops_nobody_else(
+    world: sagas.World, errand: saga.Saga, limits: dict[str, Any]
+) -> None:
+    limit(**{"rate_per_second": 1.0, **limits})
+    jobs = submit(errand, 3)
+    engine.drive("forward")
+    assert sorted(states(jobs)) == ["confirmed", "waiting", "waiting"]
+
+
+@pytest.mark.parametrize("changes", [{"paused": False}, {"rate_per_second": 1000.0}])
+def test_a_limit_that_is_lifted_wakes_those_who_wait_for_it_at_once(
+    world: sagas.World, errand: saga.Saga, changes: dict[str, Any]
+) -> None:
+    limit(paused="paused" in changes, rate_per_second=0.001)
+    jobs = submit(errand, 3)
+    engine.drive("forward")
+    elsewhere = saga.Saga(
+        "test.elsewhere", version=1, steps=[sagas.step(world, "other", effect=saga.LOCAL)]
+    )
+    with sagas.registered(elsewhere):
+        (other,) = submit(elsewhere, 1)
+    sql.fetch(LATER, [other])
+    waits, rung = states(jobs).count("waiting"), list[str]()
+    assert waits >= 2
+    with tickets.heard_by(rung.append):
+        assert permits.limit("world", {"rate_per_second": 1000.0, **changes}) == waits
+    assert rung == ["forward"]
+    assert due(other) > now() + timedelta(seconds=10)
+    engine.drive("forward")
+    assert set(states(jobs)) == {"confirmed"}
+    assert world.times("post:forward") == 3
+
+
+def test_a_rate_that_is_changed_keeps_its_distance_to_the_permit_before(
+    world: sagas.World, errand: saga.Saga
+) -> None:
+    limit(rate_per_second=100.0, compensation_share=0.5)
+    submit(errand, 1)
+    engine.drive("forward")
+    last = row().forward_free_at
+    assert last is not None
+    permits.limit("world", {"rate_per_second": 0.5})
+    found = row().forward_free_at
+    assert found is not None
+    assert found - last == timedelta(seconds=1.2 / 0.25) - timedelta(seconds=1.2 / 50)
+
+
+def test_one_that_fails_and_asks_for_patience_is_left_alone_for_so_long(
+    world: sagas.World, errand: saga.Saga
+) -> None:
+    """503 with Retry-After: what became of the call is unknown, and the fleet waits all the same."""
+    asks = outcomes.Unknown("status_503", after=timedelta(seconds=30))
+    world.says("post:forward", sagas.raising(asks))
+    (job,) = submit(errand, 1)
+    engine.drive("forward")
+    assert drives.receipts(job) == [("post", "forward", "unknown")]
+    told = row().throttled_until
+    assert told is not None
+    assert timedelta(seconds=28) < told - now() <= timedelta(seconds=30)
+    drives.make_due(job)
+    engine.drive("forward")
+    assert (drives.state(job), world.times("post:forward")) == ("waiting", 1)
+    assert due(job) > told
 
 
 def test_what_one_is_told_all_obey(world: sagas.World, errand: saga.Saga) -> None:

@@ -44,13 +44,21 @@ def looked_at(statement: str, params: Any) -> int:
     [
         (PAST, {"limit": 5, "by": "deadline", "reason": "passed"}),
         (EXPIRED, leases.POISON | {"limit": 5, "how": "lease_expired"}),
-        (selectors.RUNNABLE, []),
         (selectors.OLDEST, []),
+        (selectors.OLDEST_UNDER_CAPS, {"lane": "forward", "each": 1}),
         (shares.DUE, ["forward"]),
         (shares.DUE, ["compensation"]),
         (shares.PROMOTE.format(only=""), {"lane": "forward", "limit": 5}),
     ],
-    ids=["deadlines", "reclaim", "ring", "oldest", "due", "due in an idle lane", "promote"],
+    ids=[
+        "deadlines",
+        "reclaim",
+        "oldest",
+        "oldest under caps",
+        "due",
+        "due in an idle lane",
+        "promote",
+    ],
 )
 def test_other_jobs_are_not_read(many: None, statement: str, params: Any) -> None:
     assert looked_at(statement, params) <= LOOKED_AT_MAX

@@ -18,6 +18,11 @@ def trip() -> Iterator[saga.Saga]:
         yield definition
 
 
+GIVE_BACK = """
+UPDATE ledger_job SET acting_fence = fence, state = 'queued', owner = NULL, lease_until = NULL WHERE state = 'running'
+"""
+
+
 def poison_of(job_id: UUID) -> tuple[str, bool, int, int]:
     """State, whether it is a suspect, losses in company, strikes."""
     job = models.Job.objects.get(id=job_id)
@@ -114,10 +119,25 @@ def test_at_most_one_process_in_four_drives_a_suspect(trip: saga.Saga) -> None:
     suspected(trip)
     suspected(trip)
     assert claim(trip, suspect=True)
-    assert not leases.has_suspect("forward", [trip.key])
-    for _ in range(4):
+    for _ in range(6):
         leased_elsewhere(trip)
+    assert not leases.has_suspect("forward", [trip.key])
+    assert claim(trip, suspect=True) == []
+    leased_elsewhere(trip)
     assert leases.has_suspect("forward", [trip.key])
+    assert claim(trip, suspect=True)
+
+
+def test_of_many_that_come_back_at_once_after_a_crash_one_drives_a_suspect(
+    trip: saga.Saga,
+) -> None:
+    """They would all die of it at once."""
+    for _ in range(3):
+        suspected(trip)
+    for _ in range(5):
+        psql.together(4, lambda _n: claim(trip, suspect=True))
+        assert models.Job.objects.filter(suspect=True, state="running").count() == 1
+        sql.fetch(GIVE_BACK)
 
 
 def leased_elsewhere(trip: saga.Saga) -> None:

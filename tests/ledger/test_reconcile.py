@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from ledger import models, outcomes, saga, sightings
+from ledger import crashpoints, models, outcomes, reconcile, saga, sightings
 from recovery import sweeps
 from tests import drives, factories, sagas
 
@@ -104,6 +104,32 @@ def test_a_sender_that_came_back_sends_a_parked_unknown_on_once(outcome: str) ->
         drives.drive_all()
         assert drives.state(job) == "parked"  # its receipt says that it was sent
         assert sweeps.reconcile().count == 0
+
+
+def test_a_pass_reads_a_slice_and_what_came_while_a_job_was_owned_is_found_after_its_owner_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconcile, "NEWEST", 1)
+    monkeypatch.setattr(reconcile, "SLICE", 3)
+    passes: list[int] = []
+    with sagas.trip(sagas.World()) as trip:
+        done = factories.submit(trip)
+        drives.drive_all()
+        job = factories.submit(trip)
+
+        def see(_point: str) -> None:
+            if not passes:
+                for n in range(12):
+                    sight(done, "room", "confirmed")
+                    if n == 5:  # unread by its owner, which will say confirmed
+                        sight(job, "room", "refused")
+                passes.extend(sweeps.reconcile().count for _ in range(5))
+
+        with crashpoints.armed("settle.after", see):
+            drives.drive_all()
+        assert (drives.state(job), passes) == ("confirmed", [0] * 5)
+        assert sum(sweeps.reconcile().count for _ in range(5)) == 1
+    assert models.Job.objects.get(id=job).parked_reason == "contradiction"
 
 
 def test_evidence_about_an_undo_that_was_given_up_settles_it() -> None:

@@ -81,6 +81,23 @@ def test_retry_after_is_bounded(headers: dict[str, str], seconds: int):
     assert answers.retry_after(headers) == timedelta(seconds=seconds)
 
 
+@pytest.mark.parametrize(
+    ("status", "headers", "after"),
+    [
+        (503, {"retry-after": "30"}, timedelta(seconds=30)),
+        (503, {}, None),
+        (500, {"retry-after": "999999"}, timedelta(hours=1)),
+        (418, {"retry-after": "30"}, None),
+    ],
+)
+def test_a_server_that_fails_may_ask_for_patience_and_stays_unknown(
+    status: int, headers: dict[str, str], after: timedelta | None
+):
+    found = answers.read(answer(b"{}", status, headers=headers))
+    assert isinstance(found, outcomes.Unknown)
+    assert (found.reason, found.after) == (f"status_{status}", after)
+
+
 @given(text=st.text(max_size=60), date=st.text(max_size=60))
 def test_retry_after_is_total(text: str, date: str):
     after = answers.retry_after({"retry-after": text, "date": date})

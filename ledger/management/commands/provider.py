@@ -1,5 +1,5 @@
 """`manage.py provider [NAME]`: how a provider may be called. What is set holds for the whole fleet from the next permit on;
-jobs that were put off before look again within a minute.
+jobs that were put off before look again at once.
 """
 
 import json
@@ -11,35 +11,32 @@ from typing import Any, override
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from ledger import models, sql
-from ledger.fleet import RATE_MAX
+from ledger import models, permits, sql
+from ledger.fleet import RATE_MAX, RATE_MIN
 from ledger.management.commands.tenant import count_or_none
 
 UNSET = object()
 NAME_MAX = 100  # the column's
-# What the queue was estimated from has changed.
-FRESH = {"forward_queued_until": None, "compensation_queued_until": None}
+SHARE_MIN = 0.01
 
 
 def rate_or_none(text: str) -> float | None:
     """Calls per second; `none` takes the limit away."""
-    return None if text == "none" else _number(text, RATE_MAX)
+    return None if text == "none" else _number(text, RATE_MIN, RATE_MAX)
 
 
 def share(text: str) -> float:
-    found = _number(text, 1.0)
-    if found == 1.0:
-        raise ArgumentTypeError("a share of 1 would leave the forward lane nothing")
-    return found
+    """Of the rate: neither lane is left without."""
+    return _number(text, SHARE_MIN, 1 - SHARE_MIN)
 
 
-def _number(text: str, most: float) -> float:
+def _number(text: str, least: float, most: float) -> float:
     try:
         found = float(text)
     except ValueError:
         found = math.nan
-    if not 0 < found <= most:
-        raise ArgumentTypeError(f"{text!r} is no number over 0 and up to {most:g}")
+    if not least <= found <= most:
+        raise ArgumentTypeError(f"{text!r} is no number from {least:g} to {most:g}")
     return found
 
 
@@ -56,7 +53,7 @@ class Command(BaseCommand):
             "--compensation-share",
             type=share,
             default=UNSET,
-            help="the compensation lane's own part of it, between 0 and 1",
+            help=f"the compensation lane's own part of it, {SHARE_MIN:g} to {1 - SHARE_MIN:g}",
         )
         parser.add_argument(
             "--concurrency", type=count_or_none, default=UNSET, help="calls at once, or `none`"
@@ -78,7 +75,7 @@ class Command(BaseCommand):
         if (changes and not name) or len(name) > NAME_MAX:
             raise CommandError(f"limits are a provider's: name it, in up to {NAME_MAX} characters")
         if changes:
-            models.Provider.objects.update_or_create(name=name, defaults=changes | FRESH)
+            permits.limit(name, changes)
         rows = models.Provider.objects.order_by("name")
         found = list((rows.filter(name=name) if name else rows).values())
         if name and not found:
