@@ -4,7 +4,7 @@
 VENV_PYTHON := .venv/bin/python
 WITH_SERVERS := $(VENV_PYTHON) -m config.embedded --
 
-.PHONY: setup check test test-system crash demo drill soak simulate up lock clean
+.PHONY: setup check test fuzz test-system crash demo drill soak simulate up lock clean
 
 setup:
 	@exec sh .ci/python .ci/setup.py
@@ -14,6 +14,9 @@ check: setup
 
 test: setup
 	@exec $(WITH_SERVERS) $(VENV_PYTHON) -m pytest -m "not system and not crash" $(ARGS)
+
+fuzz: setup
+	@FUZZ_REQUESTS=5000 exec $(WITH_SERVERS) $(VENV_PYTHON) -m pytest tests/api/test_schema_fuzz.py $(ARGS)
 
 test-system: setup
 	@exec $(WITH_SERVERS) $(VENV_PYTHON) -m pytest -m system $(ARGS)

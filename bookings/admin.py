@@ -1,14 +1,18 @@
-"""Read-only pages of the travel domain: bookings change through their jobs, keys through `manage.py apikey`."""
+"""Read-only pages of the travel domain: bookings change through their jobs, keys through `manage.py apikey`. The one act is
+to send a webhook again, which needs its own permission and leaves a line in the staff log.
+"""
 
 from typing import Any, override
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.postgres.expressions import ArraySubquery
+from django.db import transaction
 from django.db.models import DateField, ExpressionWrapper, F, OuterRef, QuerySet
 from django.http import HttpRequest
 from rest_framework_api_key.models import APIKey as PackageKey
 
 from bookings import models
+from bookings.webhooks import deliveries
 from ledger.admin import ReadOnlyAdmin
 
 # The package's own, tenantless keys are not used.
@@ -100,10 +104,59 @@ class BookingAdmin(ReadOnlyAdmin):
 
 @admin.register(models.ApiKey)
 class ApiKeyAdmin(ReadOnlyAdmin):
-    """The hash is nobody's business."""
+    """The hash is nobody's business, nor the link to a row, which is made of it."""
 
     list_display = [
-        "prefix", "tenant", "name", "scopes", "created", "expiry_date", "revoked", "last_used_at",
+        "prefix", "tenant", "name", "scopes", "rate_per_minute", "created", "expiry_date", "revoked", "last_used_at",
     ]  # fmt: skip
+    list_display_links = None
     list_select_related = ["tenant"]
     exclude = ["hashed_key"]
+
+
+@admin.register(models.WebhookEndpoint)
+class WebhookEndpointAdmin(ReadOnlyAdmin):
+    """Its secrets are on no page: the role of these pages cannot read them."""
+
+    list_display = [
+        "id", "tenant", "url", "failures", "succeeded_at", "paused_until", "disabled_at", "disabled_reason",
+    ]  # fmt: skip
+    list_select_related = ["tenant"]
+    search_fields = ["=id", "=tenant__name"]
+    ordering = ["-id"]
+
+
+@admin.register(models.WebhookDelivery)
+class WebhookDeliveryAdmin(ReadOnlyAdmin):
+    list_display = [
+        "event_id",
+        "type",
+        "endpoint",
+        "attempts",
+        "due_at",
+        "delivered_at",
+        "given_up_at",
+    ]
+    list_select_related = ["endpoint"]
+    # The event itself is the ledger's, and not for the role of these pages.
+    fields = [
+        "event_id", "type", "endpoint", "booking", "body", "attempts", "tries", "due_at", "lease_until", "term_from",
+        "delivered_at", "given_up_at", "created_at",
+    ]  # fmt: skip
+    search_fields = ["=event_id", "=endpoint__id", "=booking_id"]
+    ordering = ["-id"]
+    actions = ["replay"]
+
+    def has_replay_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("bookings.replay_webhookdelivery")
+
+    @admin.action(description="Send again, under the same id", permissions=["replay"])
+    def replay(self, request: HttpRequest, chosen: QuerySet[models.WebhookDelivery]) -> None:
+        """Those whose endpoint is enabled and that are not out right now."""
+        with transaction.atomic(durable=True):
+            rows = {row.pk: row for row in chosen}
+            due = deliveries.replay(rows)
+            for pk in sorted(due):
+                self.log_change(request, rows[pk], "Sent again")
+        text = f"{len(due)} of {len(rows)} are due again; the endpoint of the others has ended, or they are out."
+        self.message_user(request, text, messages.SUCCESS if due else messages.WARNING)

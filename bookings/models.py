@@ -6,12 +6,18 @@ it. Times are the database's, money is an integer in minor units with its curren
 """
 
 from enum import StrEnum
-from typing import override
+from typing import ClassVar, override
 
+from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import UUID7, Now
+from rest_framework_api_key import crypto
 from rest_framework_api_key import models as api_key_models
+
+from bookings.webhook_tables import WebhookDelivery as WebhookDelivery  # as in ledger.models
+from bookings.webhook_tables import WebhookEndpoint as WebhookEndpoint
+from bookings.webhook_tables import WebhookSecret as WebhookSecret
 
 NAME_LENGTH = 64
 GUEST_LENGTH = 200
@@ -48,6 +54,7 @@ class Scope(StrEnum):
 
     READ = "bookings:read"
     WRITE = "bookings:write"
+    WEBHOOKS = "webhooks:manage"
 
 
 def all_scopes() -> list[str]:
@@ -212,7 +219,9 @@ class Booking(models.Model):
     """What a client asked for and what it costs; how far it has come is the job's to say."""
 
     id = models.UUIDField(primary_key=True, db_default=UUID7(), editable=False)
-    tenant = models.ForeignKey("ledger.Tenant", on_delete=models.PROTECT, related_name="+")
+    tenant = models.ForeignKey(
+        "ledger.Tenant", on_delete=models.PROTECT, related_name="+", db_index=False
+    )
     job = models.OneToOneField("ledger.Job", on_delete=models.PROTECT, related_name="booking")
     hotel = models.ForeignKey(Hotel, on_delete=models.PROTECT, related_name="+", db_index=False)
     room_type = models.ForeignKey(
@@ -238,10 +247,35 @@ class Booking(models.Model):
                 condition=Q(nights__gt=0), name="bookings_booking_nights_are_positive"
             ),
         ]
+        indexes = [
+            # What a list walks, newest first.
+            models.Index(fields=["tenant", "id"], name="bookings_booking_of_tenant"),
+            models.Index(
+                fields=["tenant", "client_reference", "id"],
+                condition=~Q(client_reference=""),
+                name="bookings_booking_reference",
+            ),
+        ]
 
     @override
     def __str__(self) -> str:
         return str(self.id)
+
+
+class KeyGenerator(crypto.KeyGenerator):
+    """Keys that say for which environment they are: one of production that is sent elsewhere is refused, whatever was
+    copied into that database.
+    """
+
+    @override
+    def generate(self) -> tuple[str, str, str]:
+        key, prefix, hashed_key = super().generate()
+        environment = settings.KEY_ENVIRONMENT
+        return f"{environment}_{key}" if environment else key, prefix, hashed_key
+
+
+class ApiKeys(api_key_models.APIKeyManager):
+    key_generator = KeyGenerator()
 
 
 class ApiKey(api_key_models.AbstractAPIKey):
@@ -249,10 +283,18 @@ class ApiKey(api_key_models.AbstractAPIKey):
 
     tenant = models.ForeignKey("ledger.Tenant", on_delete=models.PROTECT, related_name="api_keys")
     scopes = models.JSONField(default=all_scopes)
+    # Requests in any minute; RATE_PER_MINUTE where there is none of its own.
+    rate_per_minute = models.PositiveIntegerField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
     # The package's own field asks the process for the time.
     created = models.DateTimeField(db_default=Now(), db_index=True)
+    objects: ClassVar[ApiKeys] = ApiKeys()
 
     class Meta(api_key_models.AbstractAPIKey.Meta):
         verbose_name = "API key"
         verbose_name_plural = "API keys"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(rate_per_minute__gte=1), name="bookings_apikey_rate_is_positive"
+            )
+        ]

@@ -1,4 +1,4 @@
-"""What a stay costs and whether we offer it at all: one read, in the transaction that books it.
+"""What a stay costs and whether we offer it at all: one read, in the statement that books it.
 
 The price is the sum over the nights, each at the rate of its own month; calendar dates in the hotel's zone, never
 hours. Whether an arrival lies ahead is the database's to say.
@@ -72,25 +72,27 @@ class Offer:
             raise NotOffered("/hotel", "unknown_hotel", "there is no such hotel")
         if self.room_type_id is None:
             raise NotOffered("/room_type", "unknown_room_type", "the hotel has no such room type")
-        days_ahead = (request.arrival - self.today).days
-        if days_ahead < 0:
-            raise ArrivalOutOfRange(
-                "/arrival", "in_the_past", "the arrival has passed at the hotel"
-            )
-        if days_ahead > requests.HORIZON_DAYS:
-            raise ArrivalOutOfRange(
-                "/arrival", "too_far_ahead", f"at most {requests.HORIZON_DAYS} days ahead"
-            )
+        check_arrival(request.arrival, self.today)
         if self.nights_priced != request.nights:
             raise NotOffered(
                 "/arrival", "no_rate", "this room type is not sold on all of these nights"
             )
 
 
+def check_arrival(arrival: date, today: date, pointer: str = "/arrival") -> None:
+    """Nothing, if a stay may begin then; `today` is the hotel's."""
+    days_ahead = (arrival - today).days
+    if days_ahead < 0:
+        raise ArrivalOutOfRange(pointer, "in_the_past", "the arrival has passed at the hotel")
+    if days_ahead > requests.HORIZON_DAYS:
+        detail = f"at most {requests.HORIZON_DAYS} days ahead"
+        raise ArrivalOutOfRange(pointer, "too_far_ahead", detail)
+
+
 def offer(request: ValidatedRequest) -> Offer:
     with connection.cursor() as cursor:
         cursor.execute(
-            _OFFER,
+            OFFER,
             {
                 "hotel": request.hotel,
                 "room_type": request.room_type,
@@ -101,10 +103,11 @@ def offer(request: ValidatedRequest) -> Offer:
         return Offer(*cursor.fetchone())
 
 
-# Exactly one row, whatever is missing.
-_OFFER = """
-    SELECT uuidv7(), h.id, t.id, h.currency, (ledger_now() AT TIME ZONE h.timezone)::date,
-           priced.nights, priced.amount_minor
+# Exactly one row, whatever is missing; its columns are the members of Offer.
+OFFER = """
+    SELECT uuidv7() AS subject, h.id AS hotel_id, t.id AS room_type_id, h.currency,
+           (ledger_now() AT TIME ZONE h.timezone)::date AS today,
+           priced.nights AS nights_priced, priced.amount_minor
     FROM (VALUES (%(arrival)s::date)) AS stay (arrival)
     LEFT JOIN bookings_hotel h ON h.code = %(hotel)s
     LEFT JOIN bookings_roomtype t ON t.hotel_id = h.id AND t.code = %(room_type)s

@@ -1,13 +1,17 @@
 """The read side of bookings: a booking with what its job says of it, always of one tenant."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from uuid import UUID
 
 from bookings.models import Booking
-from ledger import selectors
+from bookings.requests import ValidatedRequest
+from ledger import client_view, sql
+from ledger.client_view import JobView
 from ledger.outcomes import Money
-from ledger.states import JobState
+from ledger.standing import Standing
+from ledger.states import ClientState
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +19,10 @@ class BookingView:
     """`outcome_known` is false while an operation is in doubt, so that unknown is never read as failed."""
 
     id: UUID
-    state: str
+    state: ClientState
+    standing: Standing
     outcome_known: bool
+    version: int
     hotel: str
     room_type: str
     arrival: date
@@ -27,35 +33,50 @@ class BookingView:
     created_at: datetime
 
 
-def booking(tenant_id: UUID, booking_id: UUID) -> BookingView | None:
+def find(tenant_id: UUID, booking_id: UUID) -> Booking | None:
     """A tenant's booking; None for one that is not there or another tenant's, which look the same."""
-    found = (
-        Booking.objects.select_related("hotel", "room_type")
-        .filter(id=booking_id, tenant_id=tenant_id)
-        .first()
-    )
-    return current(found) if found else None
+    own = Booking.objects.select_related("hotel", "room_type").filter(tenant_id=tenant_id)
+    return own.filter(id=booking_id).first()
+
+
+def booking(tenant_id: UUID, booking_id: UUID) -> BookingView | None:
+    """A tenant's booking as it stands now."""
+    with sql.snapshot():
+        found = find(tenant_id, booking_id)
+        return views([found])[0] if found else None
 
 
 def current(booking: Booking) -> BookingView:
-    """A booking as it stands now."""
-    job = selectors.job(booking.job_id)
-    assert job is not None, "a booking's job is kept as long as the booking"
-    return _view(booking, state=job.state, outcome_known=job.outcome_known)
+    """A booking at hand as it stands now."""
+    with sql.snapshot():
+        return views([booking])[0]
 
 
-def accepted(booking: Booking) -> BookingView:
+def accepted(booking: Booking, request: ValidatedRequest) -> BookingView:
     """A booking that was made a moment ago, without asking again: it waits, and nothing of it was ever sent."""
-    return _view(booking, state=JobState.WAITING, outcome_known=True)
+    job = JobView(booking.job_id, ClientState.IN_PROGRESS, Standing.IN_PROGRESS, True, 0)  # noqa: FBT003  by position
+    return _view(booking, job, request.hotel, request.room_type)
 
 
-def _view(booking: Booking, *, state: str, outcome_known: bool) -> BookingView:
+def views(bookings: Sequence[Booking]) -> list[BookingView]:
+    """These bookings as they stand. Asked within one snapshot, or while their jobs are locked."""
+    jobs = client_view.jobs([one.job_id for one in bookings])
+    return [
+        _view(one, jobs[one.job_id], one.hotel.code, one.room_type.code)
+        for one in bookings
+        if one.job_id in jobs
+    ]
+
+
+def _view(booking: Booking, job: JobView, hotel: str, room_type: str) -> BookingView:
     return BookingView(
         id=booking.id,
-        state=str(state),
-        outcome_known=outcome_known,
-        hotel=booking.hotel.code,
-        room_type=booking.room_type.code,
+        state=job.state,
+        standing=job.standing,
+        outcome_known=job.outcome_known,
+        version=job.version,
+        hotel=hotel,
+        room_type=room_type,
         arrival=booking.arrival,
         nights=booking.nights,
         guest=booking.guest,

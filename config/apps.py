@@ -14,8 +14,11 @@ class ConfigConfig(AppConfig):
 
     @override
     def ready(self) -> None:
-        from config import bench_saga, checks, drill_saga
+        from django.contrib import admin
 
+        from config import bench_saga, checks, drill_saga, staff_login
+
+        admin.site.login_form = staff_login.LoginForm
         bench_saga.register()
         drill_saga.register()
         checks.register()

@@ -17,6 +17,7 @@ from config import worker
 from ledger.states import Lane
 
 SWEEP_EXPIRES_SECONDS = 900
+LANES = {"bookings.webhooks": Lane.WEBHOOKS}  # of sweeps that have their own
 
 app = Celery("amends", set_as_current=True)
 app.conf.update(
@@ -58,7 +59,10 @@ app.conf.update(
             "schedule": period,
             # Bounds the backlog of an outage. Long, because a worker's own clock judges it: one that is ten minutes
             # fast must still sweep.
-            "options": {"queue": Lane.SWEEPS.value, "expires": SWEEP_EXPIRES_SECONDS},
+            "options": {
+                "queue": LANES.get(name, Lane.SWEEPS).value,
+                "expires": SWEEP_EXPIRES_SECONDS,
+            },
         }
         for name, period in settings.SWEEPS.items()
     },

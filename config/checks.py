@@ -2,6 +2,7 @@
 middle of a write, and no connection is shared by two processes. With `--database default` it asks the broker, too.
 """
 
+import re
 from typing import Any
 
 from django.apps import apps
@@ -19,7 +20,11 @@ def register() -> None:
     register_check(soft_time_limits, "amends")
     register_check(pools, "amends")
     register_check(shared_connections, "amends")
+    register_check(bench_route, "amends")
+    register_check(limits, "amends")
     register_check(evictions, Tags.database)
+    register_check(webhooks, "amends")
+    register_check(webhooks_of_development, "amends", deploy=True)
 
 
 def soft_time_limits(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
@@ -50,6 +55,68 @@ def shared_connections(app_configs: Any = None, **kwargs: Any) -> list[CheckMess
         return []
     text = "DATABASES has OPTIONS['pool']: each process keeps one connection; put PgBouncer in front for fewer"
     return [Error(text, id="config.E003")]
+
+
+def bench_route(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """A benchmark sets it for the server that it starts itself, and for no other process."""
+    from config import bench_views  # noqa: PLC0415  it imports models
+
+    if not bench_views.is_routed():
+        return []
+    text = f"{bench_views.VARIABLE} is set: it routes a view that keeps no promise"
+    return [Error(text, id="config.E005")]
+
+
+def limits(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """A rate that lets somebody in, and an address to count at that we can read."""
+    s = settings
+    rules = [
+        (s.RATE_PER_MINUTE >= 1 and s.WRONG_KEYS_PER_MINUTE >= 1, "a rate is 1 or more"),
+        (s.OPEN_JOBS_MAX >= 0 and s.BACKLOG_SECONDS_MAX >= 0, "what is refused is 0 or more"),
+        (s.TRUSTED_PROXIES >= 0, "TRUSTED_PROXIES is 0 or more"),
+        (
+            re.fullmatch(r"([a-z0-9]{1,16})?", s.KEY_ENVIRONMENT),
+            "KEY_ENVIRONMENT is of at most 16 characters a-z, 0-9",
+        ),
+        (
+            s.RATE_URL.startswith(("redis://", "rediss://", "unix://", "redis+socket://")),
+            "RATE_URL is one server: set it where the broker's address is not",
+        ),
+    ]
+    text = "the limits of the API must make sense"
+    return [Error(f"{text}: {rule}", id="config.E006") for holds, rule in rules if not holds]
+
+
+def webhooks(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """Waits in order, a term that they fit in, and a try that ends before the next sweep is overdue."""
+    s = settings
+    rules = [
+        (0 < s.WEBHOOK_SECONDS <= 30, "0 < WEBHOOK_SECONDS <= 30"),
+        (
+            0
+            < s.WEBHOOK_BACKOFF_SECONDS
+            <= s.WEBHOOK_BACKOFF_SECONDS_MAX
+            <= s.WEBHOOK_TERM_SECONDS,
+            "0 < WEBHOOK_BACKOFF_SECONDS <= WEBHOOK_BACKOFF_SECONDS_MAX <= WEBHOOK_TERM_SECONDS",
+        ),
+    ]
+    return [
+        Error(f"the periods of webhooks must be in order: {rule}", id="config.E004")
+        for holds, rule in rules
+        if not holds
+    ]
+
+
+def webhooks_of_development(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """What lets a tenant reach our own machines, or read on the way what is signed for another."""
+    found: list[CheckMessage] = []
+    if settings.WEBHOOK_HTTP:
+        text = "WEBHOOK_HTTP is on: webhooks go out without TLS"
+        found.append(CheckWarning(text, id="config.W002"))
+    if settings.WEBHOOK_NETWORKS:
+        text = "WEBHOOK_NETWORKS lets tenants send requests to these networks"
+        found.append(CheckWarning(text, id="config.W003"))
+    return found
 
 
 def evictions(databases: Any = None, **kwargs: Any) -> list[CheckMessage]:

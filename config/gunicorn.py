@@ -6,6 +6,7 @@ Used as `gunicorn config.wsgi --config python:config.gunicorn`; the command line
 from typing import Any
 
 worker_class = "gthread"
+limit_request_line = 8190  # above the API's own limit, whose refusal is a problem document
 control_socket_disable = (
     True  # that socket is one per user: two stacks of one user would meet in it
 )

@@ -50,6 +50,7 @@ ALLOWED = frozenset(
         "path",
         "status",
         "request_id",
+        "trace_id",
         "port",
         "address",
         "reclaimed",
@@ -82,6 +83,7 @@ def class_of_exception(
 
 
 SHARED: list[Any] = [
+    structlog.contextvars.merge_contextvars,  # the request's id, on every line that it causes
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -11,7 +11,7 @@ from typing import Any
 
 import environ
 
-from config import logs
+from config import logs, openapi
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.FileAwareEnv()
@@ -31,6 +31,8 @@ INSTALLED_APPS = [
     "rest_framework",
     "rest_framework_api_key",
     "drf_standardized_errors",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
     "django_prometheus",
     "ledger",
     "bookings",
@@ -38,12 +40,15 @@ INSTALLED_APPS = [
     "config.apps.ConfigConfig",
 ]
 MIDDLEWARE = [
+    "config.middleware.request_ids",
     "django.middleware.security.SecurityMiddleware",
+    "django.middleware.csp.ContentSecurityPolicyMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "config.middleware.staff_see_everyone",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -67,21 +72,18 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "/static/"
-WHITENOISE_USE_FINDERS = (
-    True  # the admin's own files, straight from the packages: nothing to collect
-)
+# The admin's own files, straight from the packages: nothing to collect.
+WHITENOISE_USE_FINDERS = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- PostgreSQL ------------------------------------------------------------------------------------------------------
 
-ROLES = {
-    "owner": "",
-    "api": "amends_api",
-    "worker": "amends_worker",
-    "retention": "amends_retention",
-}
+ROLES = {name: f"amends_{name}" for name in ("api", "worker", "retention")} | {"owner": ""}
 STATEMENT_SECONDS = env.float("STATEMENT_SECONDS", 15.0)
 LOCK_SECONDS = env.float("LOCK_SECONDS", 5.0)
+# A server that is gone without a word (only over TCP) is noticed so soon, well within a lease.
+LEASE_SECONDS = env.float("LEASE_SECONDS", 30.0)
+DATABASE_SILENCE_SECONDS = env.int("DATABASE_SILENCE_SECONDS", int(max(1, LEASE_SECONDS / 3)))
 
 
 def database(role: str) -> dict[str, Any]:
@@ -94,14 +96,17 @@ def database(role: str) -> dict[str, Any]:
         options = ["-c TimeZone=UTC"]  # migrations may take long
     else:
         options.append(f"-c lock_timeout={int(LOCK_SECONDS * 1000)}")
-        options.append(
-            "-c random_page_cost=1.1"
-        )  # hot rows are in memory: let ids be looked up by index
+        # Hot rows are in memory: let ids be looked up by index.
+        options.append("-c random_page_cost=1.1")
         options.append("-c idle_in_transaction_session_timeout=60000")
         options.append("-c jit=off")  # compiling a sweep's statement takes longer than running it
         if url_name not in os.environ:
             options.append(f"-c role={ROLES[role]}")
     found["OPTIONS"] = {
+        "tcp_user_timeout": DATABASE_SILENCE_SECONDS * 1000,
+        "keepalives_idle": max(1, DATABASE_SILENCE_SECONDS // 2),
+        "keepalives_interval": max(1, DATABASE_SILENCE_SECONDS // 4),
+        "keepalives_count": 2,
         **found.get("OPTIONS", {}),
         "options": " ".join(options),
         "prepare_threshold": None,
@@ -133,7 +138,6 @@ VISIBILITY_TIMEOUT_SECONDS = env.float("VISIBILITY_TIMEOUT_SECONDS", 300.0)
 # --- The engine. Order, held by a check: call < lease; heartbeat x 3 <= lease; run + call + settle < hard limit <
 # --- visibility timeout; sweep <= lease.
 
-LEASE_SECONDS = env.float("LEASE_SECONDS", 30.0)
 HEARTBEAT_SECONDS = env.float("HEARTBEAT_SECONDS", 5.0)
 SWEEP_SECONDS = env.float("SWEEP_SECONDS", 2.0)
 CALL_SECONDS_MAX = env.float("CALL_SECONDS_MAX", 15.0)
@@ -158,16 +162,10 @@ UNSUPPORTED_SECONDS = env.float("UNSUPPORTED_SECONDS", 600.0)
 SWEEP_SECONDS_RARE = env.float("SWEEP_SECONDS_RARE", 60.0)
 SWEEPS = {
     **dict.fromkeys(
-        (
-            "recovery.reclaim",
-            "recovery.deadlines",
-            "recovery.reconcile",
-            "recovery.promote",
-            "recovery.ring",
-            "bookings.expire_holds",
-        ),
+        ("recovery.reclaim", "recovery.deadlines", "recovery.reconcile", "recovery.promote"),
         SWEEP_SECONDS,
     ),
+    **dict.fromkeys(("recovery.ring", "bookings.expire_holds", "bookings.webhooks"), SWEEP_SECONDS),
     **dict.fromkeys(
         ("recovery.overdue", "recovery.unsupported", "recovery.retain"), SWEEP_SECONDS_RARE
     ),
@@ -193,6 +191,15 @@ PROVIDER_CALL_SECONDS = env.float("PROVIDER_CALL_SECONDS", 8.0)
 PROVIDER_KEY_LIFETIME_SECONDS = env.float("PROVIDER_KEY_LIFETIME_SECONDS", 86400.0)
 PROVIDER_REQUEST_LIFETIME_SECONDS = env.float("PROVIDER_REQUEST_LIFETIME_SECONDS", 120.0)
 PROVIDER_PROBE_LAG_SECONDS = env.float("PROVIDER_PROBE_LAG_SECONDS", 5.0)
+# Webhooks: how long one try may take; from what wait to what longest, and for how long, it is made again; on which ports.
+WEBHOOK_SECONDS = env.float("WEBHOOK_SECONDS", 10.0)
+WEBHOOK_BACKOFF_SECONDS = env.float("WEBHOOK_BACKOFF_SECONDS", 5.0)
+WEBHOOK_BACKOFF_SECONDS_MAX = env.float("WEBHOOK_BACKOFF_SECONDS_MAX", 3600.0)
+WEBHOOK_TERM_SECONDS = env.float("WEBHOOK_TERM_SECONDS", 3 * 86400.0)
+WEBHOOK_PORTS = env.list("WEBHOOK_PORTS", cast=int, default=[443])
+# For tests and development only: without TLS, and to these networks beside the public internet.
+WEBHOOK_HTTP = env.bool("WEBHOOK_HTTP", False)
+WEBHOOK_NETWORKS = env.list("WEBHOOK_NETWORKS", default=[])
 
 # --- API -------------------------------------------------------------------------------------------------------------
 
@@ -201,22 +208,40 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["bookings.api.auth.HasTenant"],
     "DEFAULT_PARSER_CLASSES": ["bookings.api.parsers.StrictJsonParser"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_SCHEMA_CLASS": "bookings.api.openapi.Schema",
     "EXCEPTION_HANDLER": "bookings.api.problems.exception_handler",
     "UNAUTHENTICATED_USER": None,
+    "URL_FORMAT_OVERRIDE": None,  # a parameter like any other that no route declares
 }
 DRF_STANDARDIZED_ERRORS = {
     "EXCEPTION_HANDLER_CLASS": "bookings.api.problems.ProblemHandler",
     "EXCEPTION_FORMATTER_CLASS": "bookings.api.problems.ProblemFormatter",
 }
+SPECTACULAR_SETTINGS = openapi.SPECTACULAR
 DATA_UPLOAD_MAX_MEMORY_SIZE = 256 * 1024
+# Requests of one process that may wait for news (`Prefer: wait`) at a time: fewer than it has threads.
+WAITERS_MAX = env.int("WAITERS_MAX", 4)
+# Limits in any 60 s: requests of a key without a rate of its own; wrong keys of an address and of a prefix. Counted here.
+RATE_PER_MINUTE = env.int("RATE_PER_MINUTE", 12_000)
+WRONG_KEYS_PER_MINUTE = env.int("WRONG_KEYS_PER_MINUTE", 100)
+RATE_URL = env.str("RATE_URL", BROKER_URL)
+# New bookings are refused: of a tenant with so many waiting, of all while the oldest work waits for so long; 0: never.
+OPEN_JOBS_MAX = env.int("OPEN_JOBS_MAX", 20_000)
+BACKLOG_SECONDS_MAX = env.float("BACKLOG_SECONDS_MAX", 1800.0)
+TRUSTED_PROXIES = env.int("TRUSTED_PROXIES", 0)  # in front of us, who add to X-Forwarded-For
+KEY_ENVIRONMENT = env.str("KEY_ENVIRONMENT", "")  # what API keys begin with; 1 to 16 of a-z, 0-9
 
 # --- Security, logs, metrics -----------------------------------------------------------------------------------------
 
 SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_CSP = openapi.POLICY
 SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", 0)
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_SECONDS > 0
 SECURE_HSTS_PRELOAD = SECURE_HSTS_SECONDS > 0
 SECURE_SSL_REDIRECT = env.bool("SECURE_SSL_REDIRECT", False)
+# The API refuses; probes come from within.
+SECURE_REDIRECT_EXEMPT = [r"^v1/", r"^(livez|readyz|metrics)$"]
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TRUSTED_PROXIES else None
 SESSION_COOKIE_SECURE = env.bool("SESSION_COOKIE_SECURE", False)
 CSRF_COOKIE_SECURE = SESSION_COOKIE_SECURE
 X_FRAME_OPTIONS = "DENY"

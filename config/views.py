@@ -1,9 +1,12 @@
-"""Liveness and metrics: the routes that belong to no app."""
+"""Liveness, readiness and metrics: the routes that belong to no app."""
 
 import os
+from collections.abc import Callable
+from functools import wraps
+from http import HTTPStatus
 
+from django.db import Error, connection, transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.views.decorators.http import require_GET
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     REGISTRY,
@@ -12,16 +15,49 @@ from prometheus_client import (
     multiprocess,
 )
 
+from bookings.api import problems
 from ledger import metrics as ledger_metrics
+from ledger import tenancy
+
+READY_MS = 1_000
+METHODS = ("GET", "HEAD")
+View = Callable[[HttpRequest], HttpResponse]
 
 
-@require_GET
+def read_only(view: View) -> View:
+    """405 for other methods, in the words of the API: Django's own decorator has an empty page."""
+
+    @wraps(view)
+    def checked(request: HttpRequest) -> HttpResponse:
+        if request.method in METHODS:
+            return view(request)
+        return problems.answer(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": ", ".join(METHODS)})
+
+    return checked
+
+
+@read_only
 def live(_request: HttpRequest) -> JsonResponse:
     """The process answers. Asks nothing of database or broker."""
     return JsonResponse({"live": True})
 
 
-@require_GET
+@read_only
+def ready(_request: HttpRequest) -> HttpResponse:
+    """The database answers in time. Asks nothing of the broker: bookings are accepted without it."""
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL statement_timeout = {READY_MS}")
+            cursor.execute("SELECT 1")
+    except Error:
+        return problems.answer(
+            HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "the database does not answer",
+            headers={"Retry-After": str(problems.RETRY_AFTER_SECONDS)},
+        )  # fmt: skip
+    return JsonResponse({"ready": True})
+
+
+@read_only
 def metrics(_request: HttpRequest) -> HttpResponse:
     """The ledger's figures, and those of all processes that share PROMETHEUS_MULTIPROC_DIR."""
     registry = REGISTRY
@@ -29,4 +65,5 @@ def metrics(_request: HttpRequest) -> HttpResponse:
         registry = CollectorRegistry()
         multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]  # has no types
         registry.register(ledger_metrics.collector())
-    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+    with tenancy.everyone():
+        return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)

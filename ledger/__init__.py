@@ -31,26 +31,29 @@ The path of a job, in reading order:
 27. retention: removes ended jobs past their term
 28. versions: what the builds that run can drive, and the jobs that none of them can
 29. watch: when each sweep last succeeded
+30. events: what happened to jobs of tenants who asked to be told
 
 And beside the path:
 
-30. saga: a saga as data, and the registry; pure
-31. outcomes: what can come of an operation, and the errors; pure
-32. states: the states of a job and the moves between them; pure
-33. canonical: canonical JSON, fingerprints, differences; pure
-34. checkpoints: how far a job has settled, as data: its formats, written and read; pure
-35. crashpoints: named gaps where a process can die; pure
-36. telemetry: the catalogue of events and metrics
-37. sql: one statement at a time, and which errors repeat, reconnect or refuse
-38. singly: a batch that one row refuses, done row by row
-39. clock: how much time has passed here, and a wait; pure
-40. policy: the engine's patience as settings give it
-41. models: the tables and their constraints
-42. fleet: tables of no job: providers, shares, what sweeps did and builds can drive
-43. guards: the triggers, made from the states
-44. metrics: the collector over the read side
-45. checks: what `manage.py check` refuses
-46. desk: what staff read of a job: a sentence, its operations, its money
-47. admin: the pages of staff, and their acts
-48. apps: the Django app
+31. saga: a saga as data, and the registry; pure
+32. outcomes: what can come of an operation, and the errors; pure
+33. states: the states of a job and the moves between them; pure
+34. canonical: canonical JSON, fingerprints, differences; pure
+35. checkpoints: how far a job has settled, as data: its formats, written and read; pure
+36. crashpoints: named gaps where a process can die; pure
+37. telemetry: the catalogue of events and metrics
+38. sql: one statement at a time, and which errors repeat, reconnect or refuse
+39. singly: a batch that one row refuses, done row by row
+40. tenancy: whose rows a session sees: the second wall behind the tenant filters
+41. clock: how much time has passed here, and a wait; pure
+42. policy: the engine's patience as settings give it
+43. models: the tables and their constraints
+44. fleet: tables of no job: providers, shares, what sweeps did and builds can drive
+45. guards: the triggers, made from the states
+46. metrics: the collector over the read side
+47. checks: what `manage.py check` refuses
+48. desk: what staff read of a job: a sentence, its operations, its money
+49. client_view: what a client reads of a job: its state, its class, its operations, its journal
+50. admin: the pages of staff, and their acts
+51. apps: the Django app
 """

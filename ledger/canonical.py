@@ -6,7 +6,7 @@ spelling, and money is never one), text as it is. Equal fingerprints mean equal 
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, override
 
 from ledger.outcomes import Difference
@@ -21,11 +21,14 @@ class _Absent:
 
 
 ABSENT = _Absent()
+_NAMES = frozenset({str})
+_PLAIN = frozenset({str, int, bool, type(None)})
 
 
 def encode(value: Any) -> str:
     """The canonical JSON text of `value`. TypeError for a float or a type that JSON does not have."""
-    _refuse_floats(value, "")
+    if not _is_plain(value):
+        _refuse_floats(value, "")
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -56,6 +59,21 @@ def _is_list(value: Any) -> bool:
 
 def _escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is made of exactly the types that have a canonical form: a quick yes for most, and no is no verdict."""
+    members: Iterable[Any]
+    match value:
+        case dict():
+            members = value.values()
+            if not _NAMES.issuperset(map(type, value)):
+                return False
+        case list():
+            members = value
+        case _:
+            return type(value) in _PLAIN
+    return _PLAIN.issuperset(map(type, members)) or all(map(_is_plain, members))
 
 
 def _refuse_floats(value: Any, pointer: str) -> None:

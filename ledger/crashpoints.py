@@ -58,6 +58,10 @@ POINTS: dict[str, str] = {
     "booking.before_response": "the booking is committed, the client not told",
     "holds.before": "expired holds are about to be given up",
     "holds.after": "a batch of holds is given up",
+    "webhook.before": "events are pending and deliveries are due, nothing is written",
+    "webhook.claimed": "deliveries are claimed, nothing is sent",
+    "webhook.sent": "what endpoints answered is in memory only",
+    "webhook.after": "answers are stored",
 }
 
 ARM_VARIABLE = "AMENDS_CRASH"

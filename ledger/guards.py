@@ -5,6 +5,8 @@ job_guard        a state moves only along an edge; an UPDATE states the fence it
 journal_guard    rows of attempts, receipts, checkpoints and resolutions carry the job's current fence and seq. The job is
                  read FOR SHARE: without the lock a claim slips in between the check and the commit.
 append_only      no UPDATE, no TRUNCATE, and DELETE only inside the retention function's own role.
+events           a job that ends or parks, or comes back from there, leaves an event in the same commit, if its tenant wants
+                 any. Nobody else can write one.
 
 pgtrigger is not used for these: any session can tell it to ignore its triggers.
 """
@@ -177,8 +179,8 @@ GRANT DELETE ON ledger_attempt, ledger_receipt, ledger_sighting, ledger_checkpoi
 """
 
 # The one way out of the journal. It runs as its own role and takes only ended jobs whose finish is older than the term.
-RETENTION = """
-CREATE FUNCTION ledger_retain(job_ids uuid[], term interval) RETURNS bigint
+RETENTION_FUNCTION = """
+CREATE OR REPLACE FUNCTION ledger_retain(job_ids uuid[], term interval) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public AS $$
 DECLARE taken uuid[];
 BEGIN
@@ -194,9 +196,12 @@ BEGIN
     DELETE FROM ledger_sighting WHERE job_id = ANY(taken);
     DELETE FROM ledger_checkpoint WHERE job_id = ANY(taken);
     DELETE FROM ledger_resolution WHERE job_id = ANY(taken);
+    DELETE FROM ledger_event WHERE job_id = ANY(taken);
     DELETE FROM ledger_job WHERE id = ANY(taken);
     RETURN coalesce(array_length(taken, 1), 0);
 END $$;
+"""
+RETENTION = f"""{RETENTION_FUNCTION}
 GRANT CREATE ON SCHEMA public TO amends_retention;
 ALTER FUNCTION ledger_retain(uuid[], interval) OWNER TO amends_retention;
 REVOKE CREATE ON SCHEMA public FROM amends_retention;
@@ -206,3 +211,31 @@ REVOKE ALL ON FUNCTION ledger_retain(uuid[], interval) FROM PUBLIC;
 LANES = """
 INSERT INTO ledger_laneclock (lane, clock) VALUES ('forward', 0), ('compensation', 0);
 """
+
+# By trigger, so that no writer of a state can forget it; as its owner, so that no role needs the right to write events. Its
+# condition is judged without a call: of all that happens to a job, two or three moves come as far as the tenant's row. Every
+# name in it is written out: a search_path of its own costs the function twice as much as all that it does.
+SETTLED = "('parked', 'confirmed', 'refused', 'compensated', 'closed')"
+EVENTS = f"""
+CREATE FUNCTION ledger_tell() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    IF (SELECT announces FROM public.ledger_tenant WHERE id OPERATOR(pg_catalog.=) NEW.tenant_id) THEN
+        INSERT INTO public.ledger_event (job_id, tenant_id, state, direction, seq)
+        VALUES (NEW.id, NEW.tenant_id, NEW.state, NEW.direction, NEW.seq);
+    END IF;
+    RETURN NULL;
+END $$;
+REVOKE ALL ON FUNCTION ledger_tell() FROM PUBLIC;
+CREATE TRIGGER ledger_job_tell AFTER UPDATE OF state ON ledger_job FOR EACH ROW
+    WHEN (NEW.state <> OLD.state AND (NEW.state IN {SETTLED} OR OLD.state IN {SETTLED}))
+    EXECUTE FUNCTION ledger_tell();
+CREATE TRIGGER ledger_event_update BEFORE UPDATE OF id, job_id, tenant_id, state, direction, seq, at ON ledger_event
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger_refuse();
+CREATE TRIGGER ledger_event_truncate BEFORE TRUNCATE ON ledger_event
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger_refuse();
+CREATE TRIGGER ledger_event_delete BEFORE DELETE ON ledger_event
+    FOR EACH STATEMENT EXECUTE FUNCTION ledger_only_retention();
+GRANT SELECT, UPDATE (pending) ON ledger_event TO amends_worker;
+GRANT SELECT, DELETE ON ledger_event TO amends_retention;
+GRANT UPDATE (announces) ON ledger_tenant TO amends_api;
+"""  # noqa: S608  a constant of this module

@@ -52,6 +52,7 @@ class Tenant(models.Model):
     name = models.CharField(max_length=100, unique=True)
     weight = models.PositiveIntegerField(db_default=1)
     running_cap = models.PositiveIntegerField(null=True, blank=True)
+    announces = models.BooleanField(db_default=False)  # its jobs leave events
     created_at = models.DateTimeField(db_default=LedgerNow())
 
     class Meta:
@@ -340,3 +341,27 @@ class Resolution(JournalRow):
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["job"], name="ledger_resolution_job")]
+
+
+class Event(models.Model):
+    """A job ended, parked, or came back from there; written by a trigger in that commit, for tenants that announce.
+    `pending` until somebody has taken it to tell it; nothing else of it changes.
+    """
+
+    id = models.UUIDField(primary_key=True, db_default=UUID7(), editable=False)
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="+")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+", db_index=False)
+    state = models.CharField(max_length=16)
+    direction = models.CharField(max_length=8)
+    seq = models.BigIntegerField()
+    at = models.DateTimeField(db_default=LedgerNow())
+    pending = models.BooleanField(db_default=True)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["id"], condition=Q(pending=True), name="ledger_event_pending")
+        ]
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.job_id} {self.state}"

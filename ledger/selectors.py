@@ -6,57 +6,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
-
 from ledger import checkpoints as formats
-from ledger import journal, operations, saga, sql, standing
+from ledger import journal, saga, shares, sql, standing
 from ledger.operations import Entry
 from ledger.saga import Direction
-from ledger.states import JobState
-
-
-@dataclass(frozen=True, slots=True)
-class JobView:
-    """A job as its tenant may see it. `outcome_known` is false while an operation is in doubt: not the same as failed."""
-
-    id: UUID
-    tenant_id: UUID
-    saga: str
-    version: int
-    state: str
-    direction: Direction
-    parked_reason: str
-    outcome_known: bool
-    created_at: datetime
-    finished_at: datetime | None
-
-
-JOB = """
-SELECT id, tenant_id, saga, version, state, direction, parked_reason, created_at, finished_at FROM ledger_job WHERE id = %s
-"""
-
-
-def job(job_id: UUID) -> JobView | None:
-    """One job with what is known of its outcome; None for an unknown id."""
-    rows = sql.fetch(JOB, [job_id])
-    if not rows:
-        return None
-    (id_, tenant_id, name, version, state, direction, reason, created_at, finished_at) = rows[0]
-    in_doubt = any(
-        op.doubtful() or op.contradiction() for op in operations.fold(entries(job_id)).values()
-    )
-    return JobView(
-        id_,
-        tenant_id,
-        name,
-        version,
-        state,
-        Direction(direction),
-        reason,
-        not in_doubt,
-        created_at,
-        finished_at,
-    )
+from ledger.states import JobState, Lane
 
 
 def entries(job_id: UUID) -> list[Entry]:
@@ -78,30 +32,36 @@ def open_jobs() -> list[tuple[str, str, int]]:
     return [tuple(row) for row in sql.fetch(OPEN)]
 
 
-OLDEST = """
-SELECT l.lane, greatest(0, extract(epoch FROM (SELECT ledger_now()) - least(
-    (SELECT min(due_at) FROM ledger_job WHERE state = 'queued' AND lane = l.lane),
-    (SELECT min(due_at) FROM ledger_job WHERE state = 'waiting' AND lane = l.lane AND due_at <= (SELECT ledger_now())))))
+# Where tenants have caps, what is over one cannot run: tenant by tenant then, as promotion reads them.
+DUE = "SELECT min(due_at) FROM ledger_job WHERE state = 'waiting' AND lane = l.lane AND due_at <= (SELECT ledger_now())"
+DUE_UNDER_CAPS = f"""SELECT CASE WHEN l.lane = %(lane)s THEN (SELECT min(d.due_at) FROM room CROSS JOIN LATERAL (
+        SELECT min(due_at) AS due_at FROM ledger_job WHERE tenant_id = room.id AND lane = %(lane)s AND state = 'waiting'
+            AND due_at <= (SELECT ledger_now())) d WHERE room.jobs > 0)
+    ELSE ({DUE}) END"""  # noqa: S608  constants of this module
+# The least due times and not EXISTS: a lane without any work would be looked for in the whole table.
+RUNNABLE = """
+SELECT l.lane, extract(epoch FROM (SELECT ledger_now()) - least(
+    (SELECT min(due_at) FROM ledger_job WHERE state = 'queued' AND lane = l.lane), ({due})))::float8
 FROM ledger_laneclock l
 """
+OLDEST = RUNNABLE.format(due=DUE)
+OLDEST_UNDER_CAPS = shares.ROOM + RUNNABLE.format(due=DUE_UNDER_CAPS)
 
 
 def oldest_runnable_seconds() -> dict[str, float]:
     """Per lane, the age of the oldest job that a worker could run now; zero for an idle lane."""
-    return {lane: float(age or 0) for lane, age in sql.fetch(OLDEST)}
-
-
-# The least due time and not EXISTS: a lane without any work would be looked for in the whole table.
-RUNNABLE = """
-SELECT l.lane FROM ledger_laneclock l
-WHERE (SELECT min(due_at) FROM ledger_job WHERE state = 'queued' AND lane = l.lane) IS NOT NULL
-    OR (SELECT min(due_at) FROM ledger_job WHERE state = 'waiting' AND lane = l.lane) <= (SELECT ledger_now())
-"""
+    return {lane: max(0.0, age or 0.0) for lane, age in _oldest()}
 
 
 def runnable_lanes() -> list[str]:
     """Lanes with work that a worker could take now."""
-    return [row[0] for row in sql.fetch(RUNNABLE)]
+    return [lane for lane, age in _oldest() if age is not None]
+
+
+def _oldest() -> list[tuple[str, float | None]]:
+    if shares.is_capped(Lane.FORWARD):
+        return sql.fetch(OLDEST_UNDER_CAPS, {"lane": Lane.FORWARD.value, "each": 1})
+    return sql.fetch(OLDEST)
 
 
 def tenant_id(name: str) -> UUID | None:
@@ -113,50 +73,64 @@ def tenant_id(name: str) -> UUID | None:
 # --- The report ------------------------------------------------------------------------------------------------------
 
 REPORT_BATCH = 200
-PAGE = """
+JUDGED = """
 SELECT id, saga, version, state, direction, parked_reason, leases_lost,
     coalesce(lease_until > (SELECT ledger_now()), false),
-    greatest(0, extract(epoch FROM (SELECT ledger_now()) - created_at))::bigint
+    greatest(0, extract(epoch FROM (SELECT ledger_now()) - created_at))::bigint, seq, parked_detail
 FROM ledger_job
+"""
+PAGE = f"""{JUDGED}
 WHERE id > %(after)s AND created_at <= %(until)s AND (%(since)s::timestamptz IS NULL OR created_at >= %(since)s)
     AND (%(tenant)s::uuid IS NULL OR tenant_id = %(tenant)s)
 ORDER BY id LIMIT %(limit)s
 """
+THESE = f"{JUDGED} WHERE id = ANY(%s::uuid[])"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A job with its journal, as `standing` judges it."""
+
+    id: UUID
+    job: standing.Job
+    entries: list[Entry]
+    seq: int
+    parked_detail: str
 
 
 def report(*, since: datetime | None = None, tenant: UUID | None = None) -> standing.Report:
     """Every job accepted until now (and since then, of that tenant), in its class. Holds one batch at a time."""
     found = standing.Report()
     for page in _pages({"since": since, "tenant": tenant, "limit": REPORT_BATCH}):
-        for job, entries in page:
-            found.add(job, entries)
+        for one in page:
+            found.add(one.job, one.entries)
     return found
 
 
-def _pages(asked: dict[str, Any]) -> Iterator[list[tuple[standing.Job, list[Entry]]]]:
+def judged(job_ids: Sequence[UUID]) -> list[Judged]:
+    """Those of these jobs that exist. Asked within one snapshot, or while they are locked."""
+    return _judged(sql.fetch(THESE, [list(job_ids)]))
+
+
+def _pages(asked: dict[str, Any]) -> Iterator[list[Judged]]:
     """Batches in order of id, up to the moment it began: what is accepted meanwhile must not keep it going for ever."""
     asked["until"], asked["after"] = sql.fetch("SELECT ledger_now()")[0][0], UUID(int=0)
     while True:
-        rows, journals = _page(asked)
-        yield [(_judged(row), journals[row[0]]) for row in rows]
-        if len(rows) < asked["limit"]:
+        with sql.snapshot():
+            page = _judged(sql.fetch(PAGE, asked))
+        yield page
+        if len(page) < asked["limit"]:
             return
-        asked["after"] = rows[-1][0]
+        asked["after"] = page[-1].id
 
 
-def _page(asked: dict[str, Any]) -> tuple[list[Any], dict[UUID, list[Entry]]]:
-    """One batch of jobs with their journals as of one moment: read at two, a job that was claimed in between would look
-    like one in doubt. The snapshot lasts for these few statements.
-    """
-    assert not connection.in_atomic_block, "a batch's snapshot must not outlast it"
-    with transaction.atomic():
-        sql.fetch("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        rows = sql.fetch(PAGE, asked)
-        return rows, journal.read([row[0] for row in rows])
+def _judged(rows: Sequence[Any]) -> list[Judged]:
+    journals = journal.read([row[0] for row in rows])
+    return [Judged(row[0], _job(row), journals[row[0]], row[9], row[10]) for row in rows]
 
 
-def _judged(row: Any) -> standing.Job:
-    _, name, version, state, direction, reason, lost, is_leased, age = row
+def _job(row: Any) -> standing.Job:
+    _, name, version, state, direction, reason, lost, is_leased, age = row[:9]
     definition = saga.find(name, version)
     return standing.Job(
         state=JobState(state),

@@ -9,12 +9,13 @@ row         22, 23, 42, 54, P0 or text that cannot be encoded: some row can neve
 Nothing here waits without a limit: `persist` repeats until its deadline and then raises what it last saw.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
 import psycopg
-from django.db import Error, InterfaceError, OperationalError, connection
+from django.db import Error, InterfaceError, OperationalError, connection, transaction
 
 from ledger import clock, telemetry
 
@@ -62,7 +63,20 @@ def fetch(query: str, params: Sequence[Any] | dict[str, Any] = ()) -> list[Any]:
     """Run one statement and return its rows."""
     with connection.cursor() as cursor:
         cursor.execute(query, params)
-        return cursor.fetchall() if cursor.description else []
+        # `description` would make an object for each column, only to say whether there are rows.
+        result = cursor.pgresult
+        return cursor.fetchall() if result and result.nfields else []
+
+
+@contextmanager
+def snapshot() -> Iterator[None]:
+    """Several reads as of one moment: of a job and its journal read at two, a claim in between would look like doubt. It
+    lasts for the block, which therefore holds few statements and no wait.
+    """
+    assert not connection.in_atomic_block, "a snapshot must not outlast its reads"
+    with transaction.atomic():
+        fetch("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield
 
 
 def persist[T](write: Callable[[], T], deadline: float) -> T:

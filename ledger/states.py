@@ -47,6 +47,27 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 ENDED = frozenset({JobState.CONFIRMED, JobState.REFUSED, JobState.COMPENSATED, JobState.CLOSED})
 
 
+class ClientState(StrEnum):
+    """What a client is told. Whether a job waits, is queued or runs is the engine's affair, and changes all the time; which
+    way it goes is the client's.
+    """
+
+    IN_PROGRESS = "in_progress"
+    COMPENSATING = "compensating"
+    PARKED = "parked"
+    CONFIRMED = "confirmed"
+    REFUSED = "refused"
+    COMPENSATED = "compensated"
+    CLOSED = "closed"
+
+
+def for_client(state: JobState, *, is_backward: bool) -> ClientState:
+    """The state of a job as its client sees it."""
+    if state in (JobState.WAITING, JobState.QUEUED, JobState.RUNNING):
+        return ClientState.COMPENSATING if is_backward else ClientState.IN_PROGRESS
+    return ClientState(state.value)
+
+
 class ParkedReason(StrEnum):
     """Why a job waits for a person."""
 

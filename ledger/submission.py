@@ -22,21 +22,50 @@ from ledger.states import Lane
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
+    """`answer` is what the caller's own statement read and wrote beside the job."""
+
     job_id: UUID
     created: bool
+    answer: tuple[Any, ...] = ()
 
 
-INSERT = """
-WITH s AS (
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A statement made by `statement`, and its caller's own parameters."""
+
+    text: str
+    params: Mapping[str, Any]
+
+
+STATEMENT = """
+WITH source AS ({source}),
+submission AS (
     INSERT INTO ledger_submission (tenant_id, key, fingerprint, request, job_id)
-    VALUES (%(tenant)s, %(key)s, %(fingerprint)s, %(request)s::jsonb, uuidv7())
-    ON CONFLICT ON CONSTRAINT ledger_submission_once DO NOTHING RETURNING job_id)
-INSERT INTO ledger_job (id, tenant_id, saga, version, input, lane, deadline_at)
-SELECT job_id, %(tenant)s, %(saga)s, %(version)s, %(input)s::jsonb, %(lane)s,
-    ledger_now() + make_interval(secs => %(deadline)s) FROM s
-RETURNING id
+    SELECT %(tenant)s, %(key)s, %(fingerprint)s, %(request)s::jsonb, uuidv7() FROM source
+    ON CONFLICT ON CONSTRAINT ledger_submission_once DO NOTHING RETURNING job_id),
+job AS (
+    INSERT INTO ledger_job (id, tenant_id, saga, version, input, lane, deadline_at)
+    SELECT job_id, %(tenant)s, %(saga)s, %(version)s, {input}, %(lane)s,
+        ledger_now() + make_interval(secs => %(deadline)s) FROM submission, source
+    RETURNING id)
+{then}
 """
 
+
+def statement(*, source: str, input: str, then: str) -> str:  # noqa: A002  the saga's own word
+    """The one statement that accepts a job, with what its caller reads and writes beside it: one trip to the server.
+
+    `source` selects one row, whatever it finds; `input` is an expression over it and the parameter `input`; `then` may
+    insert rows of the caller's `FROM job, source`, and selects one row of `source LEFT JOIN job`, the job's id first.
+    """
+    return STATEMENT.format(source=source, input=input, then=then)
+
+
+ALONE = statement(
+    source="SELECT",
+    input="%(input)s::jsonb",
+    then="SELECT job.id FROM source LEFT JOIN job ON true",
+)
 FIND = (
     "SELECT job_id, fingerprint, request FROM ledger_submission WHERE tenant_id = %s AND key = %s"
 )
@@ -72,6 +101,27 @@ def submit(
 
     `request` is what the client asked for, `input` what the saga runs on. Raises SubmissionConflict, SubmissionGone.
     """
+    own = {} if deadline is None else {"deadline": deadline.total_seconds()}
+    return submit_beside(
+        Beside(ALONE, own),
+        tenant_id=tenant_id,
+        key=key,
+        saga=saga,
+        request=request,
+        input=input,
+    )
+
+
+def submit_beside(
+    beside: Beside,
+    *,
+    tenant_id: UUID,
+    key: str,
+    saga: Saga,
+    request: Mapping[str, Any],
+    input: Mapping[str, Any],  # noqa: A002
+) -> Submitted:
+    """The same, with rows of the caller's own in the same statement: they are there with the job or not at all."""
     params = {
         "tenant": tenant_id,
         "key": key,
@@ -81,29 +131,22 @@ def submit(
         "version": saga.version,
         "input": canonical.encode(input),
         "lane": Lane.FORWARD.value,
-        "deadline": _deadline_seconds(saga.name, deadline),
+        "deadline": settings.SAGA_DEADLINE_SECONDS.get(saga.name),  # None: it may take any time
+        **beside.params,
     }
     with transaction.atomic(
         savepoint=False
     ):  # one statement: a caller's transaction needs no savepoint for it
         crashpoints.reach("submit.before_insert")
-        created = sql.fetch(INSERT, params)
+        job_id, *answer = sql.fetch(beside.text, params)[0]
         crashpoints.reach("submit.after_insert")
-        if created:
+        if job_id is not None:
             transaction.on_commit(partial(_accepted, saga.name), robust=True)
-            return Submitted(created[0][0], created=True)
+            return Submitted(job_id, created=True, answer=tuple(answer))
     job_id = find(tenant_id, key, request, saga.name)
     assert job_id is not None, "an insert that met a conflict leaves a row to find"
     telemetry.submissions.labels(result="replayed").inc()
     return Submitted(job_id, created=False)
-
-
-def _deadline_seconds(saga: str, deadline: timedelta | None) -> float | None:
-    """The submission's own deadline, or the saga's in settings; None: it may take any time."""
-    if deadline is not None:
-        return deadline.total_seconds()
-    found: float | None = settings.SAGA_DEADLINE_SECONDS.get(saga)
-    return found
 
 
 def _accepted(saga: str) -> None:

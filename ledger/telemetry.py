@@ -4,6 +4,7 @@ Log names are `<noun>.<past verb>`, metrics `ledger_<noun>_<unit>`; a name that 
 dashboards and alerts can trust the list. Tenant and job ids are never labels.
 """
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import structlog
@@ -49,7 +50,11 @@ EVENTS = frozenset(
         "circuit.closed",
         "booking.accepted",
         "holds.expired",
+        "webhook.failed",
+        "webhook.disabled",
         "request.failed",
+        "keys.guessed",
+        "rates.parted",
     }
 )
 
@@ -87,3 +92,13 @@ def emit(event: str, *, level: str = "info", **fields: Any) -> None:
     """One log line of the catalogue; AssertionError for a name that is not in it."""
     assert event in EVENTS, f"{event} is not in the catalogue"
     getattr(_log, level)(event, **fields)
+
+
+def bound(**fields: Any) -> AbstractContextManager[None]:
+    """Within the block, every log line of this thread carries these fields."""
+    return structlog.contextvars.bound_contextvars(**fields)
+
+
+def context() -> dict[str, Any]:
+    """The fields bound now."""
+    return structlog.contextvars.get_contextvars()

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from celery import current_app
 from django.conf import settings
@@ -25,10 +26,25 @@ FLUSH_SECONDS = 1.0
 
 def ring(lane: str) -> None:
     """Say that a lane has work. Returns at once; call it after the commit that made the work visible."""
-    if _listener is not None:
+    if (lanes := _gathered.get()) is not None:
+        lanes.add(str(lane))
+    elif _listener is not None:
         _listener(str(lane))
     else:
         _bell.ring(str(lane))
+
+
+@contextmanager
+def gathered() -> Iterator[None]:
+    """Within the block this thread rings no lane; each that it would have rung is rung once when the block is left."""
+    lanes: set[str] = set()
+    token = _gathered.set(lanes)
+    try:
+        yield
+    finally:
+        _gathered.reset(token)
+        for lane in sorted(lanes):
+            ring(lane)
 
 
 @contextmanager
@@ -56,8 +72,9 @@ class _Bell:
 
     def ring(self, lane: str) -> None:
         with self._wake:
-            earliest = self._last.get(lane, 0.0) + settings.RING_SECONDS
-            self._wanted.setdefault(lane, earliest)
+            if lane in self._wanted:
+                return  # the thread knows already; waking it for each ring of a burst would cost more than the ring
+            self._wanted[lane] = self._last.get(lane, 0.0) + settings.RING_SECONDS
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="tickets", daemon=True)
                 self._thread.start()
@@ -142,6 +159,7 @@ class _Bell:
 
 _bell = _Bell()
 _listener: Callable[[str], None] | None = None
+_gathered: ContextVar[set[str] | None] = ContextVar("gathered", default=None)
 
 
 def _new_bell() -> None:

@@ -9,12 +9,13 @@ A job that is far past its deadline with its pivot sent can only go forward, and
 person sees it. That takes authority, as every park does; a retry gives it a fresh term.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.db import transaction
 
 from ledger import crashpoints, singly, sql, telemetry, tickets
 from ledger.states import Lane, ParkedReason
@@ -54,10 +55,25 @@ SELECT id FROM ledger_job WHERE {OVERDUE} AND id <> ALL(%(tried)s::uuid[]) ORDER
 """  # noqa: S608
 
 
+CANCEL = TURN.format(which="id = %(job)s", skip="")
+LOCK = "SELECT id FROM ledger_job WHERE id = %s FOR NO KEY UPDATE"
+
+
 def cancel(job_id: UUID, *, by: str, reason: str) -> bool:
     """Turn one job back. False: it has ended, is parked, goes back already, or its pivot may have been sent."""
+    return bool(_turn(CANCEL, {"job": job_id, "limit": 1, "by": by, "reason": reason}))
+
+
+def cancel_if(is_so: Callable[[], bool], job_id: UUID, *, by: str, reason: str) -> bool:
+    """As `cancel`, provided that `is_so()`, which is asked while nobody else can write to the job, and reads only."""
     params = {"job": job_id, "limit": 1, "by": by, "reason": reason}
-    return bool(_turn(TURN.format(which="id = %(job)s", skip=""), params))
+    crashpoints.reach("turn.before")
+    with transaction.atomic(durable=True):
+        sql.fetch(LOCK, [job_id])
+        turned = sql.fetch(CANCEL, params) if is_so() else []
+    crashpoints.reach("turn.after")
+    _tell(turned, by)
+    return bool(turned)
 
 
 def expire_deadlines(limit: int) -> int:
@@ -80,10 +96,14 @@ def _turn(statement: str, params: dict[str, Any]) -> list[Any]:
     crashpoints.reach("turn.before")
     turned = sql.fetch(statement, params)
     crashpoints.reach("turn.after")
-    if turned:
-        telemetry.emit("jobs.turned", count=len(turned), reason=params["by"])
-        tickets.ring(Lane.COMPENSATION)
+    _tell(turned, params["by"])
     return turned
+
+
+def _tell(turned: Sequence[Any], by: str) -> None:
+    if turned:
+        telemetry.emit("jobs.turned", count=len(turned), reason=by)
+        tickets.ring(Lane.COMPENSATION)
 
 
 def park_overdue(limit: int) -> int:

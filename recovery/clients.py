@@ -104,12 +104,20 @@ class Sandbox(_Connected):
         """Let every held request arrive now."""
         self._post("/control/release", {})
 
-    def requests(self, subject: str = "") -> list[dict[str, Any]]:
-        """Every request for this subject; a probe counts to whom its operation is for."""
-        return self._pages("/books/requests", {"subject": subject})
+    def go_down(self, how: str, seconds: float) -> None:
+        """No answer, or errors only (`close`, `error`), to anybody but us."""
+        self._post("/control/down", {"how": how, "seconds": seconds})
 
-    def effects(self, subject: str = "") -> list[dict[str, Any]]:
-        return self._pages("/books/effects", {"subject": subject})
+    def forget_keys_after(self, seconds: float | None) -> None:
+        """Honour a key for so long, as it says in its terms; None: for ever."""
+        self._post("/control/forget_keys", {"lifetime_seconds": seconds})
+
+    def requests(self, subject: str = "", *, after: int = 0) -> list[dict[str, Any]]:
+        """Every request for this subject; a probe counts to whom its operation is for. Those `after` row n only."""
+        return self._pages("/books/requests", {"subject": subject}, after)
+
+    def effects(self, subject: str = "", *, after: int = 0) -> list[dict[str, Any]]:
+        return self._pages("/books/effects", {"subject": subject}, after)
 
     def summary(self) -> dict[str, Any]:
         found: dict[str, Any] = self._get("/books/summary", {})
@@ -121,11 +129,11 @@ class Sandbox(_Connected):
     def _get(self, path: str, params: Mapping[str, str]) -> Any:
         return self._client.get(path, params=params).raise_for_status().json()
 
-    def _pages(self, path: str, params: Mapping[str, str]) -> list[dict[str, Any]]:
+    def _pages(self, path: str, params: Mapping[str, str], after: int = 0) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         for _ in range(PAGES_MAX):
-            after = str(rows[-1]["n"]) if rows else "0"
-            page: Sequence[dict[str, Any]] = self._get(path, {**params, "after": after})
+            last = rows[-1]["n"] if rows else after
+            page: Sequence[dict[str, Any]] = self._get(path, {**params, "after": str(last)})
             rows += page
             if len(page) < PAGE_FULL:
                 return rows

@@ -12,17 +12,22 @@ import psycopg
 from django.conf import settings
 from django.db import connection, connections
 
+from ledger import tenancy
+
 WAIT_SECONDS = 10.0
 
 
 @contextmanager
-def connected(role: str = "owner", *, autocommit: bool = True) -> Iterator[psycopg.Connection[Any]]:
-    """A connection as the owner (a superuser in tests), or one that has dropped to `role`."""
+def connected(
+    role: str = "owner", *, autocommit: bool = True, sees: str = tenancy.EVERYONE
+) -> Iterator[psycopg.Connection[Any]]:
+    """A connection as the owner (a superuser in tests), or one that has dropped to `role`; `sees` binds only the API's."""
     known = connections.settings[
         "default"
     ]  # and not the thread's connection: a call thread has none
     name = settings.ROLES[role]
-    options = "-c TimeZone=UTC -c statement_timeout=20000" + (f" -c role={name}" if name else "")
+    options = f"-c TimeZone=UTC -c statement_timeout=20000 -c amends.sees={sees}"
+    options += f" -c role={name}" if name else ""
     with psycopg.connect(
         dbname=known["NAME"],
         host=known["HOST"] or known["OPTIONS"].get("host"),

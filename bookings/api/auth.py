@@ -1,7 +1,9 @@
-"""Who is asking: `Authorization: Bearer <prefix>.<secret>`, a key of one tenant.
+"""Who is asking: `Authorization: Bearer <prefix>.<secret>`, a key of one tenant; before the prefix, where KEY_ENVIRONMENT
+is set, that and an underscore.
 
-Missing, malformed, unknown, revoked and expired keys all get the same 401. Look-ups are kept for some seconds, so that
-a request costs neither a hash nor a query; a revoked key therefore works for at most CACHE_SECONDS longer.
+Missing, malformed, unknown, revoked and expired keys, and those of another environment, all get the same 401. Look-ups are
+kept for some seconds, so that a request costs neither a hash nor a query; a revoked or expired key therefore works for at
+most CACHE_SECONDS longer. Looking at a key that may be wrong is limited, by address and by prefix: see `limits.guess`.
 """
 
 import hashlib
@@ -15,12 +17,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, override
 from uuid import UUID
 
+from django.conf import settings
 from django.db.models import Q
 from django.db.models.functions import Now
 from rest_framework import exceptions, permissions
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
+from bookings.api import limits
 from bookings.models import ApiKey
 
 if TYPE_CHECKING:  # DRF's views import this module by the name in its settings
@@ -29,7 +33,9 @@ if TYPE_CHECKING:  # DRF's views import this module by the name in its settings
 CACHE_SECONDS = 15.0
 CACHE_SIZE = 4096
 LAST_USED_STEP = timedelta(minutes=1)  # how exact `last_used_at` is
-_BEARER = re.compile(r"Bearer ([A-Za-z0-9]{8})\.([A-Za-z0-9]{32})", re.IGNORECASE)
+_BEARER = re.compile(
+    r"Bearer (?:([a-z0-9]{1,16})_)?([A-Za-z0-9]{8})\.([A-Za-z0-9]{32})", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class Key:
 
     prefix: str
     scopes: frozenset[str]
+    rate_per_minute: int
 
 
 Identity = tuple[TenantUser, Key]
@@ -67,6 +74,15 @@ class Lookups:
             until, identity = self._found.get(_digest(header), (0.0, None))
         return identity if self._clock() < until else None
 
+    def has_seen(self, header: str) -> bool:
+        """Whether it was right not long ago: those who guess under its prefix then hold up nobody who has the key."""
+        with self._lock:
+            return _digest(header) in self._found
+
+    def forget(self, header: str) -> None:
+        with self._lock:
+            self._found.pop(_digest(header), None)
+
     def put(self, header: str, identity: Identity) -> None:
         with self._lock:
             self._found[_digest(header)] = (self._clock() + self._seconds, identity)
@@ -86,7 +102,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         header = request.META.get("HTTP_AUTHORIZATION", "")
         identity = lookups.get(header)
         if identity is None:
-            identity = _look_up(header)
+            identity = _look_up(header, limits.address_of(request))
             lookups.put(header, identity)
         return identity
 
@@ -100,6 +116,12 @@ def tenant_of(request: Request) -> TenantUser:
     user: object = request.user
     assert isinstance(user, TenantUser), "a view of the API has HasTenant"
     return user
+
+
+def key_of(request: Request) -> Key:
+    """With which key a request that passed HasTenant is made."""
+    assert isinstance(request.auth, Key), "a view of the API has HasTenant"
+    return request.auth
 
 
 class HasTenant(permissions.BasePermission):
@@ -118,10 +140,22 @@ class HasTenant(permissions.BasePermission):
         return scope in request.auth.scopes
 
 
-def _look_up(header: str) -> Identity:
-    if not (found := _BEARER.fullmatch(header)):
+def _look_up(header: str, address: str) -> Identity:
+    """What is no key of ours by its looks costs nothing, and is not counted."""
+    found = _BEARER.fullmatch(header)
+    if not found or (found[1] or "") != settings.KEY_ENVIRONMENT:
         raise _unauthenticated()
-    prefix, secret = found.groups()
+    if not lookups.has_seen(header):
+        with limits.guess(address, found[2]):
+            return _verify(found[2], found[3])
+    try:
+        return _verify(found[2], found[3])
+    except exceptions.AuthenticationFailed:
+        lookups.forget(header)  # it has ended, and is a guess from now on
+        raise
+
+
+def _verify(prefix: str, secret: str) -> Identity:
     usable = ApiKey.objects.filter(prefix=prefix, revoked=False).filter(
         Q(expiry_date__isnull=True) | Q(expiry_date__gt=Now())
     )
@@ -132,7 +166,8 @@ def _look_up(header: str) -> Identity:
     if key is None or not is_right:
         raise _unauthenticated()
     _note_use(key)
-    return TenantUser(key.tenant.id, key.tenant.name), Key(prefix, frozenset(key.scopes))
+    rate = key.rate_per_minute or settings.RATE_PER_MINUTE
+    return TenantUser(key.tenant.id, key.tenant.name), Key(prefix, frozenset(key.scopes), rate)
 
 
 def _note_use(key: ApiKey) -> None:

@@ -2,8 +2,9 @@
 authentication) while `rest_framework.views` is still being imported, so it knows nothing of views; `problems` renders.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from typing import Any
 
 from rest_framework import exceptions
 
@@ -13,17 +14,20 @@ Fault = dict[str, str]
 
 
 class Problem(exceptions.APIException):
-    """An error with a status of its own. `kind` names its type, `faults` the places that are wrong."""
+    """An error with a status of its own. `kind` names its type, `faults` the places that are wrong, `members` what else the
+    document says.
+    """
 
     def __init__(
         self, status: HTTPStatus, kind: str, detail: str, faults: Sequence[Fault] = (),
-        *, retry_after: int | None = None,
+        *, retry_after: int | None = None, members: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(detail, kind)
         self.status_code = status
         self.kind = kind
         self.faults = list(faults)
         self.wait = retry_after
+        self.members = dict(members or {})
 
 
 def fault(pointer: str, code: str, detail: str) -> Fault:
@@ -31,7 +35,7 @@ def fault(pointer: str, code: str, detail: str) -> Fault:
 
 
 def invalid(pointer: str, code: str, detail: str) -> Problem:
-    """400 with one place named; `pointer` is a JSON pointer, or a header's name."""
+    """400 with one place named; `pointer` is a JSON pointer, a header's name, or a parameter's after a question mark."""
     return Problem(HTTPStatus.BAD_REQUEST, "invalid", detail, [fault(pointer, code, detail)])
 
 

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from bookings.api import faults
 
 HEADER = "Idempotency-Key"
-_VISIBLE = re.compile(r"[\x21-\x7e]{1,255}")
+VISIBLE = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 def key_of(request: Request) -> str:
@@ -22,7 +22,7 @@ def key_of(request: Request) -> str:
     if given is None:
         raise faults.invalid(HEADER, "key_missing", f"send the header {HEADER}")
     key = unquote(given.strip(" \t"))
-    if key is None or not _VISIBLE.fullmatch(key):
+    if key is None or not VISIBLE.fullmatch(key):
         raise faults.invalid(
             HEADER,
             "key_malformed",

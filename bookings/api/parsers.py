@@ -56,6 +56,7 @@ class StrictJsonParser(BaseParser):
 
     media_type = "application/json"
     charsets: ClassVar = {"", "utf-8", "utf8"}
+    bytes_max = BYTES_MAX
 
     @override
     def parse(
@@ -64,13 +65,13 @@ class StrictJsonParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> Any:
-        body = stream.read(BYTES_MAX + 1)
-        if len(body) > BYTES_MAX:
-            raise too_large()
+        body = stream.read(self.bytes_max + 1)
+        if len(body) > self.bytes_max:
+            raise too_large(self.bytes_max)
         return read(body)
 
 
-def require_json(request: Request) -> None:
+def require_json(request: Request, bytes_max: int = BYTES_MAX) -> None:
     """415 unless the body says that it is plain JSON; 411 and 413 for one of unknown or too great length."""
     media_type, _, parameters = request.META.get("CONTENT_TYPE", "").partition(";")
     charset = parameters.strip().lower().removeprefix("charset=").strip('"')
@@ -82,13 +83,13 @@ def require_json(request: Request) -> None:
     if "HTTP_TRANSFER_ENCODING" in request.META:  # Django reads nothing of such a body
         raise faults.Problem(HTTPStatus.LENGTH_REQUIRED, "length-required", "send a Content-Length")
     length = request.META.get("CONTENT_LENGTH") or "0"
-    if length.isdecimal() and int(length[:20]) > BYTES_MAX:
-        raise too_large()
+    if length.isdecimal() and int(length[:20]) > bytes_max:
+        raise too_large(bytes_max)
 
 
-def too_large() -> faults.Problem:
+def too_large(bytes_max: int) -> faults.Problem:
     return faults.Problem(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", f"at most {BYTES_MAX} bytes"
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", f"at most {bytes_max} bytes"
     )
 
 

@@ -1,7 +1,7 @@
 """Every error of the API as a problem document (RFC 9457): the one place where domain errors get a status.
 
-A document never shows a value that the client did not send, another tenant's data or a stack trace; `instance` is a
-fresh id under which a server error is logged. A client's mistake is never a 5xx, a database that is away is a 503.
+A document never shows a value that the client did not send, another tenant's data or a stack trace; `instance` names the
+request, by the id under which it is logged. A client's mistake is never a 5xx, a database that is away is a 503.
 """
 
 import itertools
@@ -9,7 +9,9 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, override
+from urllib.parse import quote
 
+from django.core.exceptions import RequestDataTooBig
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from drf_standardized_errors import formatter, handler
@@ -24,13 +26,19 @@ from ledger import outcomes, telemetry
 
 CONTENT_TYPE = "application/problem+json"
 TYPE = "urn:amends:problem:"
+REQUEST = "urn:amends:request:"
 RETRY_AFTER_SECONDS = 5
 TITLES = {
     "bad_json": "The body cannot be read as JSON",
     "conflict": "The idempotency key is known with another request",
     "gone": "The booking of this idempotency key is past its retention",
+    "https-required": "The request came in clear",
     "invalid": "The request is not valid",
+    "not-cancellable": "The booking can no longer be cancelled",
+    "quota-exceeded": "A limit is reached",
     "refused": "The request cannot be booked",
+    "stale": "The booking has changed",
+    "too-many": "There is more than one answer can hold",
     "unavailable": "The service cannot answer now",
 }
 exception_handler = handler.exception_handler  # named in settings.REST_FRAMEWORK
@@ -60,7 +68,7 @@ class ProblemHandler(handler.ExceptionHandler):
             telemetry.emit(
                 "request.failed",
                 level="error",
-                request_id=response.data["instance"],
+                request_id=_request_id(),
                 status=exc.status_code,
                 error_class=type(self.exc).__name__,
             )
@@ -71,13 +79,18 @@ class ProblemFormatter(formatter.ExceptionFormatter):
 
     @override
     def run(self) -> dict[str, Any]:
-        status = HTTPStatus(self.exc.status_code)
-        if isinstance(self.exc, Problem):
-            return document(status, self.exc.kind, str(self.exc.detail), self.exc.faults)
-        if isinstance(self.exc, exceptions.ValidationError):
-            places = itertools.islice(places_of(self.exc.detail), faults.FAULTS_MAX)
-            return document(status, "invalid", "see errors", list(places))
-        return document(status, _kind(status), str(self.exc.detail))
+        return of(self.exc)
+
+
+def of(exc: exceptions.APIException) -> dict[str, Any]:
+    """The document of one exception of the API."""
+    status = HTTPStatus(exc.status_code)
+    if isinstance(exc, Problem):
+        return document(status, exc.kind, str(exc.detail), exc.faults) | exc.members
+    if isinstance(exc, exceptions.ValidationError):
+        places = itertools.islice(places_of(exc.detail), faults.FAULTS_MAX)
+        return document(status, "invalid", "see errors", list(places))
+    return document(status, _kind(status), str(exc.detail))
 
 
 def from_domain(exc: Exception) -> Exception:
@@ -115,7 +128,7 @@ def document(
         "title": TITLES.get(kind, status.phrase),
         "status": int(status),
         "detail": detail,
-        "instance": f"urn:uuid:{uuid.uuid4()}",
+        "instance": f"{REQUEST}{quote(_request_id(), safe='')}",
     }
     if places:
         found["errors"] = list(places)
@@ -137,6 +150,10 @@ def places_of(detail: Any, pointer: str = "") -> Iterator[Fault]:
         yield faults.fault(pointer, str(getattr(detail, "code", "invalid")), str(detail))
 
 
+def _request_id() -> str:
+    return str(telemetry.context().get("request_id") or uuid.uuid4())
+
+
 def _kind(status: HTTPStatus) -> str:
     return status.name.lower().replace("_", "-")
 
@@ -144,22 +161,30 @@ def _kind(status: HTTPStatus) -> str:
 # --- Outside of DRF: named in config.urls ----------------------------------------------------------------------------
 
 
-def _answer(status: HTTPStatus) -> JsonResponse:
-    found = document(status, _kind(status), status.description or status.phrase)
-    return JsonResponse(found, status=status, content_type=CONTENT_TYPE)
+def answer(
+    status: HTTPStatus,
+    kind: str = "",
+    detail: str = "",
+    *,
+    headers: Mapping[str, str] | None = None,
+) -> JsonResponse:
+    """A problem document as a response."""
+    found = document(status, kind or _kind(status), detail or status.description or status.phrase)
+    return JsonResponse(found, status=status, content_type=CONTENT_TYPE, headers=headers)
 
 
 def handler400(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    return _answer(HTTPStatus.BAD_REQUEST)
+    is_too_big = isinstance(exception, RequestDataTooBig)
+    return answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE if is_too_big else HTTPStatus.BAD_REQUEST)
 
 
 def handler403(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    return _answer(HTTPStatus.FORBIDDEN)
+    return answer(HTTPStatus.FORBIDDEN)
 
 
 def handler404(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    return _answer(HTTPStatus.NOT_FOUND)
+    return answer(HTTPStatus.NOT_FOUND)
 
 
 def handler500(request: HttpRequest) -> HttpResponseBase:
-    return _answer(HTTPStatus.INTERNAL_SERVER_ERROR)
+    return answer(HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from datetime import date
+from functools import cache
 from typing import Any, cast, override
 
 from rest_framework import serializers
@@ -16,11 +17,18 @@ from bookings import requests
 from bookings.models import GUEST_LENGTH, NAME_LENGTH
 from ledger.outcomes import Money
 
+REASON_LENGTH = 200  # the column's, of why a job was turned
 AMOUNT_MINOR_MAX = 10**12  # a bound of the business, far inside the column's
 YEAR_MIN, YEAR_MAX = 2000, 2199  # before any calendar of a hotel is asked
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CURRENCY = re.compile(r"[A-Z]{3}")
 NOT_TEXT = frozenset({"Cc", "Cs", "Zl", "Zp"})  # control characters, surrogates, line separators
+
+
+def is_text(value: str) -> bool:
+    if value.isprintable():  # none of them is, and most texts are
+        return True
+    return not any(unicodedata.category(character) in NOT_TEXT for character in value)
 
 
 class StrictString(serializers.Field[str, Any, str, Any]):
@@ -45,7 +53,7 @@ class StrictString(serializers.Field[str, Any, str, Any]):
             self.fail("blank")
         if len(data) > self.length:
             self.fail("length", length=self.length)
-        if any(unicodedata.category(character) in NOT_TEXT for character in data):
+        if not is_text(data):
             self.fail("characters")
         return data
 
@@ -143,11 +151,49 @@ class BookingRequest(ClosedSerializer):
     expected_total = MoneySerializer(required=False)
 
 
+class StayRequest(ClosedSerializer):
+    """The body of POST /v1/quotes."""
+
+    hotel = StrictString(length=NAME_LENGTH)
+    room_type = StrictString(length=NAME_LENGTH)
+    arrival = StrictDate()
+    nights = StrictInteger(low=1, high=requests.NIGHTS_MAX)
+
+
+class CancelRequest(ClosedSerializer):
+    """The body of a cancel, which may be left out."""
+
+    reason = StrictString(length=REASON_LENGTH, required=False)
+
+
+def stay(body: Any) -> requests.ValidatedRequest:
+    """The stay that a quote is asked for."""
+    return requests.ValidatedRequest(**members(StayRequest, body))
+
+
+def cancel_reason(body: Any) -> str:
+    found: str = members(CancelRequest, body).get("reason", "")
+    return found
+
+
+def members(shape: type[ClosedSerializer], body: Any) -> dict[str, Any]:
+    """The members of an object of this shape; ValidationError naming each that is wrong."""
+    return dict(_fields(shape).run_validation(body))
+
+
+@cache
+def _fields(shape: type[ClosedSerializer]) -> ClosedSerializer:
+    """One for all requests: it keeps nothing of a body, and DRF would copy every field for a new one."""
+    return shape()
+
+
 def validated(body: Any) -> requests.ValidatedRequest:
     """The meaning of a body; ValidationError naming every member that is wrong."""
-    serializer = BookingRequest(data=body)
-    serializer.is_valid(raise_exception=True)
-    found = dict(serializer.validated_data)
+    return request_of(members(BookingRequest, body))
+
+
+def request_of(found: dict[str, Any]) -> requests.ValidatedRequest:
+    """What the members of a booking mean."""
     if (total := found.pop("expected_total", None)) is not None:
         found["expected_total"] = Money(**total)
     return requests.ValidatedRequest(**found)

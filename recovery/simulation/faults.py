@@ -20,7 +20,7 @@ from recovery.simulation.line import Line
 
 KINDS = ("kill", "error", "lost_before", "lost_after", "pause")
 # Of another app, or of people: no actor of the simulation comes by.
-ELSEWHERE = ("booking.", "holds.", "resolution.")
+ELSEWHERE = ("booking.", "holds.", "resolution.", "webhook.")
 # A thread has no connection and an exception in it is an answer; the publishing thread catches whatever its broker does.
 THREADED = ("call.", "probe.", "tombstone.", "publish.")
 IN_TRANSACTION = (

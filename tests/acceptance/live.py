@@ -63,17 +63,19 @@ class Agent:
 
     def __init__(self, live: "Live", capacity: int) -> None:
         self.tenant = hotels.tenant(f"agent-{uuid4().hex[:12]}")
-        _, key = ApiKey.objects.create_key(tenant=self.tenant, name="acceptance")
+        _, key = ApiKey.objects.create_key(
+            tenant=self.tenant, name="acceptance", rate_per_minute=1_000_000
+        )
         self.small = hotels.make(code=f"H{uuid4().hex[:12]}", capacity=capacity)
-        self._live, self._headers = live, {"Authorization": f"Bearer {key}"}
+        self._live, self.headers = live, {"Authorization": f"Bearer {key}"}
 
     def post(self, key: str, **stay: int) -> httpx2.Response:
-        headers = {**self._headers, "Idempotency-Key": key}
+        headers = {**self.headers, "Idempotency-Key": key}
         body = self.small.stay(**stay)
         return self._live.api.post("/v1/bookings", json=body, headers=headers)
 
     def get(self, booking: UUID) -> dict[str, Any]:
-        answer = self._live.api.get(f"/v1/bookings/{booking}", headers=self._headers)
+        answer = self._live.api.get(f"/v1/bookings/{booking}", headers=self.headers)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 

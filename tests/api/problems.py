@@ -10,10 +10,11 @@ def assert_problem(response: Any, status: int, *pointers: str) -> dict[str, Any]
     assert response.status_code == status, response.content
     assert response["Content-Type"] == "application/problem+json"
     found: dict[str, Any] = response.json()
-    assert set(found) - {"errors"} == MEMBERS
+    assert set(found) - {"errors", "current"} == MEMBERS
     assert found["status"] == status
     assert found["type"].startswith("urn:amends:problem:")
-    assert found["instance"].startswith("urn:uuid:")
+    assert found["instance"].startswith("urn:amends:request:")
+    assert response["X-Request-ID"]
     for error in found.get("errors", []):
         assert set(error) == {"pointer", "code", "detail"}
     assert set(pointers) <= {error["pointer"] for error in found.get("errors", [])}, found

@@ -10,7 +10,7 @@ from django.test import RequestFactory
 
 from bookings.api import problems
 from ledger import crashpoints, outcomes
-from tests import hotels
+from tests import hotels, psql
 from tests.api.problems import assert_problem
 
 
@@ -35,7 +35,9 @@ def test_a_database_that_is_away_is_503_and_the_same_request_goes_on(
 
 def test_a_backend_ended_by_the_server_is_503(api: Any, body: dict[str, Any]) -> None:
     def end_our_backend(_point: str) -> None:
-        connection.cursor().execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        pid = connection.connection.info.backend_pid
+        with psql.connected() as owner:
+            owner.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
 
     with crashpoints.armed("booking.after_insert", end_our_backend):
         assert_problem(api.post(body), 503)

@@ -2,11 +2,13 @@
 
 import io
 import json
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.apps import apps
 from django.core.management import CommandError, call_command
+from django.db.models.functions import Now
 
 from bookings.models import ApiKey
 
@@ -40,7 +42,7 @@ def test_the_key_itself_is_not_stored() -> None:
 
 
 def test_scopes_are_those_asked_for() -> None:
-    assert create("agent")["scopes"] == ["bookings:read", "bookings:write"]
+    assert create("agent")["scopes"] == ["bookings:read", "bookings:write", "webhooks:manage"]
     assert create("agent", "--scopes", "bookings:read")["scopes"] == ["bookings:read"]
 
 
@@ -68,3 +70,21 @@ def test_a_bad_name_makes_nothing(name: str) -> None:
 def test_revoking_an_unknown_prefix_is_an_error() -> None:
     with pytest.raises(CommandError, match="nowhere1"):
         run("revoke", "nowhere1")
+
+
+def test_a_key_may_have_a_rate_and_an_end() -> None:
+    create("agent", "--rate", "30", "--days", "7")
+    listed = json.loads(run("list", "--json"))
+    assert listed["rate_per_minute"] == 30
+    term = datetime.fromisoformat(listed["expires"]) - datetime.fromisoformat(listed["created"])
+    assert timedelta(days=7) <= term < timedelta(days=7, seconds=10)
+    ApiKey.objects.update(expiry_date=Now())
+    assert f"{listed['prefix']}  expired" in run("list")
+
+
+@pytest.mark.parametrize("option", ["--rate", "--days"])
+@pytest.mark.parametrize("value", ["0", "-1", "1000001"])
+def test_a_rate_or_an_end_out_of_range_makes_nothing(option: str, value: str) -> None:
+    with pytest.raises(CommandError, match=option):
+        create("agent", f"{option}={value}")
+    assert not ApiKey.objects.exists()

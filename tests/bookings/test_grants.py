@@ -7,6 +7,7 @@ from django.test import Client
 
 from bookings import rooms, submission
 from bookings.models import ApiKey
+from ledger import tenancy
 from ledger.outcomes import Confirmed
 from tests import hotels
 from tests.conftest import Roles
@@ -33,7 +34,7 @@ def test_the_worker_holds_secures_and_releases(as_role: Roles) -> None:
 
 def test_the_api_books(as_role: Roles) -> None:
     small, agent = hotels.make(), tenant()
-    with as_role("api"):
+    with as_role("api"), tenancy.of(agent.id):
         assert submission.book(agent, "key", wanted(small)).created
         assert not submission.book(agent, "key", wanted(small)).created
 

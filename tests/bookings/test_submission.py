@@ -71,6 +71,8 @@ def test_another_request_under_a_known_key_is_refused_naming_the_places() -> Non
     [
         ({"expected_total": Money(1, "EUR")}, prices.PriceMismatch),
         ({"hotel": "OTHER"}, prices.NotOffered),
+        ({"room_type": "OTHER"}, prices.NotOffered),
+        ({"arrival": "unsold"}, prices.NotOffered),
         ({"arrival": "past"}, prices.ArrivalOutOfRange),
     ],
 )
@@ -79,11 +81,26 @@ def test_a_refused_request_leaves_no_row_and_its_key_usable(
 ) -> None:
     small = hotels.make()
     if "arrival" in change:
-        change = {"arrival": small.first - timedelta(days=60)}
+        days = {"past": -60, "unsold": 400}[change["arrival"]]
+        change = {"arrival": small.first + timedelta(days=days)}
     with pytest.raises(error):
         submission.book(tenant(), "key", wanted(small, **change))
     assert rows() == (0, 0, 0)
     assert submission.book(tenant(), "key", wanted(small)).created
+
+
+def test_one_statement_prices_the_stay_and_writes_all_of_it() -> None:
+    small, agent = hotels.make(), tenant()
+    sent: list[str] = []
+
+    def note(execute: Any, statement: str, *rest: Any) -> Any:
+        sent.append(statement)
+        return execute(statement, *rest)
+
+    with connection.execute_wrapper(note):
+        submission.book(agent, "key", wanted(small))
+    assert sent == [submission.ACCEPT]
+    assert rows() == (1, 1, 1)
 
 
 def test_the_same_key_of_two_tenants_is_two_bookings() -> None:

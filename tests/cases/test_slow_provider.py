@@ -81,7 +81,7 @@ def test_the_same_trip_is_shown_and_cancelled_and_other_rooms_are_held(stage: St
     trip = booked(stage, api)
     with on_the_wire(stage, trip):
         answer = api.get(f"/v1/bookings/{trip.subject}")
-        assert (answer.status_code, answer.json()["state"]) == (200, "running")
+        assert (answer.status_code, answer.json()["state"]) == (200, "in_progress")
         assert staff_page(trip) == 200
         with transaction.atomic():
             stay = stage.small.stay()

@@ -27,6 +27,12 @@ ELSEWHERE = {
     "recovery.sweeps._reclaim": "its commit follows reclaim.after; what is committed and not rung, ring.after_select rings",
     "ledger.versions.report": "no promise rests on it; one that is lost comes again with the next run",
     "bookings.hotel_books.load": "an operator's command, repeated as a whole",
+    "ledger.permits.limit": "an operator's command, repeated as a whole",
+    "ledger.shares.hasten": "of that command; whoever is not woken looks again by itself",
+    "ledger.events.announce": "in the transaction of whoever makes the first endpoint",
+    "bookings.webhooks.deliveries.replay": "in the transaction of the staff log; a person who was not told asks again",
+    "bookings.webhooks.endpoints.create": "a client that was not told finds that its URL is taken, and makes a new secret",
+    "bookings.webhooks.endpoints.rotate": "a client that was not told rotates again; the secret it knows is valid for a day",
 }
 
 

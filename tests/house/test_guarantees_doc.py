@@ -16,6 +16,7 @@ IN_DATABASE = """
 SELECT conname FROM pg_constraint WHERE convalidated UNION SELECT tgname FROM pg_trigger WHERE tgenabled <> 'D'
 UNION SELECT indexname FROM pg_indexes WHERE schemaname = 'public'
 UNION SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+UNION SELECT policyname FROM pg_policies WHERE schemaname = 'public'
 """
 # A file of ours alone, or with a name in it.
 CODE = re.compile(r"[a-z_/]+\.py(?::\w+)?\Z")

@@ -11,7 +11,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from ledger import acts, crashpoints, models, outcomes, resolutions
+from ledger import acts, crashpoints, models, outcomes, resolutions, tenancy
 from tests import claims, drives, factories, sagas, staff
 from tests.conftest import Roles
 
@@ -221,7 +221,7 @@ def test_the_act_and_the_staff_log_are_one_transaction() -> None:
 def test_the_api_role_has_the_privileges_and_odd_text_is_kept(as_role: Roles) -> None:
     with refused_refund() as job:
         sam = staff.member("sam")
-        with as_role("api"):
+        with as_role("api"), tenancy.everyone():
             reason = "a zero \x00 and \ud800 a surrogate"
             evidence = {"note": "<script>\x00", "ref": "re_1"}
             asked = staff.asked("done", sam, reason=reason, evidence=evidence)

@@ -48,7 +48,7 @@ def in_transaction(found: dict[str, list[Site]]) -> dict[str, list[str]]:
 def test_nothing_is_handed_off_inside_a_transaction() -> None:
     found = listed(ROOT, "ledger", "bookings", "recovery", "config")
     places = {
-        "ledger.submission.submit": "django",
+        "ledger.submission.submit_beside": "django",
         "ledger.resolutions._tell": "django",
         "ledger.tickets._Bell._send": "celery",
         "recovery.sweeps.reclaim": "ring",

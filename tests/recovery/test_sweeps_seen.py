@@ -32,6 +32,7 @@ TASKS = (
     tasks.unsupported,
     tasks.retain,
     bookings_tasks.expire_holds,
+    bookings_tasks.webhooks,
 )
 
 

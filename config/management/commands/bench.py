@@ -1,7 +1,8 @@
 """`manage.py bench drain`: how fast a real Celery prefork worker drains sagas that are already submitted.
+`manage.py bench submit`: how fast the API accepts bookings, beside a view without promises (config.bench_submit).
 
-Counted as peers are (DBOS, procrastinate, a Celery chain): from the first job seen finished until none is left, fsync on.
-Quote it only beside a peer's figure of the same run, as a ratio: machines are noisy.
+A drain is counted as peers count it (DBOS, procrastinate, a Celery chain): from the first job seen finished until none is
+left, fsync on. Quote it only beside a peer's figure of the same run, as a ratio: machines are noisy.
 """
 
 import json
@@ -18,7 +19,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection, transaction
 
-from config import bench_saga, guardian
+from config import bench_saga, bench_submit, guardian
 from ledger import sql, submission
 from ledger.models import Tenant
 
@@ -35,21 +36,40 @@ SELECT EXISTS (SELECT 1 FROM ledger_job WHERE owner IS NOT NULL)
 
 
 class Command(BaseCommand):
-    help = "Measure: `bench drain` submits JOBS sagas of three steps and times a real worker draining them."
+    help = (
+        "Measure: `bench drain` submits JOBS sagas of three steps and times a real worker draining them; "
+        "`bench submit` posts bookings, which it leaves, to a real server, and to a bare view in turn."
+    )
 
     @override
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("what", choices=["drain"])
+        parser.add_argument("what", choices=["drain", "submit"])
         parser.add_argument("--jobs", type=int, default=5_000)
         parser.add_argument(
             "--latency", type=float, default=0.0, help="mean seconds of one step's call"
         )
         parser.add_argument("--processes", type=int, default=2)
         parser.add_argument("--slots", type=int, default=64)
+        parser.add_argument("--rounds", type=int, default=7, help="of submit: measured, per view")
+        parser.add_argument("--seconds", type=float, default=2.0, help="of submit: one round")
+        parser.add_argument("--clients", type=int, default=8, help="of submit: connections")
         parser.add_argument("--json", action="store_true", help="one object on standard output")
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
+        measure = {"drain": self._drained, "submit": self._submitted}[options["what"]]
+        result, words = measure(options)
+        self.stdout.write(json.dumps(result) if options["json"] else words)
+
+    def _submitted(self, options: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        if options["rounds"] < 1 or options["clients"] < 1 or options["seconds"] <= 0:
+            raise CommandError("--rounds and --clients are at least 1, --seconds more than 0")
+        self._migrate()
+        wanted = {name: options[name] for name in ("rounds", "seconds", "clients")}
+        result = bench_submit.measure(**wanted)
+        return result, bench_submit.in_words(result)
+
+    def _drained(self, options: dict[str, Any]) -> tuple[dict[str, Any], str]:
         if (
             options["jobs"] < 2
             or options["processes"] < 1
@@ -82,7 +102,7 @@ class Command(BaseCommand):
             "processes": options["processes"],
             "slots": options["slots"],
         }
-        self.stdout.write(json.dumps(result) if options["json"] else _in_words(result))
+        return result, _in_words(result)
 
     def _migrate(self) -> None:
         call_command("migrate", verbosity=0)

@@ -1,0 +1,36 @@
+"""What a tenant's list of bookings walks. Made beside running processes, without holding up a write."""
+
+import django.db.models.deletion
+from django.contrib.postgres.operations import AddIndexConcurrently
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    atomic = False
+
+    dependencies = [("bookings", "0003_when_held")]
+
+    operations = [
+        AddIndexConcurrently(
+            model_name="booking",
+            index=models.Index(fields=["tenant", "id"], name="bookings_booking_of_tenant"),
+        ),
+        AddIndexConcurrently(
+            model_name="booking",
+            index=models.Index(
+                condition=models.Q(("client_reference", ""), _negated=True),
+                fields=["tenant", "client_reference", "id"],
+                name="bookings_booking_reference",
+            ),
+        ),
+        migrations.AlterField(
+            model_name="booking",
+            name="tenant",
+            field=models.ForeignKey(
+                db_index=False,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="+",
+                to="ledger.tenant",
+            ),
+        ),
+    ]

@@ -1,0 +1,103 @@
+"""Where a tenant wants to be told: made, listed, ended, and given new secrets, always of one tenant.
+
+The promise: a secret is shown once, when it is made, and this role cannot read it again. Making the first endpoint is what
+makes a tenant's jobs leave events. A URL is checked here so that a mistake is told at once; what counts is the check of
+every try (`egress`), because names change.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from django.db import models, transaction
+from django.db.models.functions import Now
+
+from bookings.models import WebhookEndpoint, WebhookSecret
+from bookings.webhook_tables import URL_LENGTH
+from bookings.webhooks import addresses, egress, signing
+from bookings.webhooks.addresses import Refused
+from ledger import events
+
+ENDPOINTS_MAX = 10
+LISTED_MAX = 100  # with those that were disabled, the newest first
+BOTH_VALID = timedelta(days=1)
+
+
+class TooMany(Exception):
+    """The tenant has ENDPOINTS_MAX enabled endpoints."""
+
+
+class AlreadyThere(Exception):
+    """An enabled endpoint of the tenant has this URL."""
+
+    def __init__(self, endpoint_id: UUID) -> None:
+        self.endpoint_id = endpoint_id
+        super().__init__(f"endpoint {endpoint_id} has this URL")
+
+
+class Disabled(Exception):
+    """The endpoint has ended, and stays so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An endpoint with a secret that is not shown again."""
+
+    endpoint: WebhookEndpoint
+    secret: str
+
+
+def create(tenant_id: UUID, url: str) -> Made:
+    """A new endpoint. Refused for a URL that nothing is sent to; TooMany; AlreadyThere."""
+    target = addresses.parse(url, egress.rules())
+    if len(target.url) > URL_LENGTH:
+        raise Refused("length", f"must have at most {URL_LENGTH} characters")
+    egress.look_up(target, egress.LOOK_UP_SECONDS)
+    secret = signing.new_secret()
+    with transaction.atomic(durable=True):
+        events.announce(tenant_id)  # its lock makes the tenant's requests take turns
+        enabled = _of(tenant_id).filter(disabled_at__isnull=True)
+        if (known := enabled.filter(url=target.url).first()) is not None:
+            raise AlreadyThere(known.id)
+        if enabled.count() >= ENDPOINTS_MAX:
+            raise TooMany
+        endpoint = WebhookEndpoint.objects.create(tenant_id=tenant_id, url=target.url)
+        WebhookSecret.objects.create(endpoint=endpoint, secret=secret)
+    found = find(tenant_id, endpoint.id)
+    assert found is not None, "nothing removes an endpoint"
+    return Made(found, secret)
+
+
+def find(tenant_id: UUID, endpoint_id: UUID) -> WebhookEndpoint | None:
+    """A tenant's endpoint; None for one that is not there or another tenant's, which look the same."""
+    return _of(tenant_id).filter(id=endpoint_id).first()
+
+
+def listed(tenant_id: UUID) -> list[WebhookEndpoint]:
+    """The enabled ones first, then the newest."""
+    is_disabled = models.F("disabled_at").asc(nulls_first=True)
+    return list(_of(tenant_id).order_by(is_disabled, "-id")[:LISTED_MAX])
+
+
+def disable(endpoint: WebhookEndpoint, reason: str) -> None:
+    """End it for good. What it still had to be told stays in the log, and is not sent."""
+    open_one = WebhookEndpoint.objects.filter(id=endpoint.id, disabled_at__isnull=True)
+    open_one.update(disabled_at=Now(), disabled_reason=reason)
+
+
+def rotate(endpoint: WebhookEndpoint) -> str:
+    """A new secret; the one before stays valid for a day, one from before that ends now. Disabled."""
+    secret = signing.new_secret()
+    with transaction.atomic(durable=True):
+        enabled = WebhookEndpoint.objects.filter(id=endpoint.id, disabled_at__isnull=True)
+        if not enabled.select_for_update(no_key=True).values_list("id").first():
+            raise Disabled
+        known = WebhookSecret.objects.filter(endpoint=endpoint)
+        known.filter(ends_at__isnull=False).delete()
+        known.update(ends_at=Now() + BOTH_VALID)
+        WebhookSecret.objects.create(endpoint=endpoint, secret=secret)
+    return secret
+
+
+def _of(tenant_id: UUID) -> models.QuerySet[WebhookEndpoint]:
+    return WebhookEndpoint.objects.filter(tenant_id=tenant_id)
