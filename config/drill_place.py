@@ -32,6 +32,7 @@ from recovery.drills.place import Periods, Rows
 # Ordinary settings, short, in the order that `manage.py check` asks for. Eight slots: work spreads over all children.
 PERIODS: Mapping[str, str] = {
     "LEASE_SECONDS": "3",
+    "DATABASE_SILENCE_SECONDS": "1",
     "HEARTBEAT_SECONDS": "0.7",
     "SWEEP_SECONDS": "0.5",
     "CALL_SECONDS_MAX": "1.5",
