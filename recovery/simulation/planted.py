@@ -252,7 +252,7 @@ def reclaim_ends_live_leases(undo: ExitStack) -> None:
 
 @planted("S2", "a cancel is accepted, and nothing turns", MORE)
 def cancel_only_says_so(undo: ExitStack) -> None:
-    edit(undo, turns, "TURN", ("direction = 'backward', turned_by", "turned_by"))
+    edit(undo, turns, "CANCEL", ("direction = 'backward', turned_by", "turned_by"))
 
 
 @planted("V7", "no deadline turns a job back", MORE)

@@ -29,6 +29,7 @@ from tests.acceptance import addresses, deaths
 LEASE_SECONDS, SWEEP_SECONDS = 3.0, 0.5
 SCALE = {
     "LEASE_SECONDS": str(LEASE_SECONDS),
+    "DATABASE_SILENCE_SECONDS": "1",
     "HEARTBEAT_SECONDS": "0.7",
     "SWEEP_SECONDS": str(SWEEP_SECONDS),
     "CALL_SECONDS_MAX": "1.5",
@@ -84,6 +85,16 @@ class Agent:
         answer = self.post(key or uuid4().hex, **stay)
         assert answer.status_code == 202, answer.text
         return UUID(answer.json()["id"])
+
+    def book_in_bulk(self, key: str) -> UUID:
+        """The same by a bulk of one."""
+        item = {**self.small.stay(), "idempotency_key": key}
+        sent = {"bookings": [item]}
+        answer = self._live.api.post("/v1/bookings/bulk", json=sent, headers=self.headers)
+        assert answer.status_code == 200, answer.text
+        (found,) = answer.json()["items"]
+        assert found["status"] == 202, found
+        return UUID(found["booking"]["id"])
 
     def book_many(self, count: int) -> list[UUID]:
         return [self.book() for _ in range(count)]

@@ -146,6 +146,8 @@ def test_a_key_is_good_in_its_environment_only(
 def test_a_key_in_the_url_is_refused_and_in_no_log(
     api: Any, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="django.request")
     query = f"?api_key={api.key}"
     api.client.defaults["REMOTE_ADDR"] = somewhere()
     assert api.client.get(f"/v1/hotels{query}").status_code == 401
