@@ -27,7 +27,6 @@ from ledger import sql
 
 BUSY_MAX = 0.7  # of one core: clients busier than this may be what is measured
 GRACE_SECONDS = 60.0
-RATE = 1_000_000  # counted as any key's requests are, and never over it
 PATHS = {"submit": "/v1/bookings", "bare": bench_views.PATH}
 COUNTS = {
     "submit": "SELECT count(*) FROM bookings_booking WHERE tenant_id = %s",

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from bookings import submission
-from bookings.api import admission, auth, idempotency, parsers, problems
+from bookings.api import admission, auth, idempotency, parsers, problems, representations
 from bookings.api.resource import Resource
 from bookings.api.serializers import BookingRequest, ClosedSerializer, members, request_of
 from bookings.models import Scope
@@ -97,8 +97,8 @@ def _item(sent: Any, answer: Booked | Exception) -> dict[str, Any]:
     key = sent.get("idempotency_key") if isinstance(sent, dict) else None
     found: dict[str, Any] = {"idempotency_key": key if isinstance(key, str) else None}
     if isinstance(answer, Booked):
-        booking: dict[str, Any] = {"id": str(answer.booking.id)}
-        booking["links"] = {"self": f"/v1/bookings/{booking['id']}"}
+        id_ = answer.booking.id
+        booking = {"id": str(id_), "links": {"self": representations.address_of(id_)}}
         return {
             **found,
             "status": int(HTTPStatus.ACCEPTED),

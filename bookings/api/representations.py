@@ -6,6 +6,7 @@ No job id, no provider's reference or answer, no fence, no name of staff; money 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
+from uuid import UUID
 
 from bookings.availability import Free, HotelView, Quote
 from bookings.requests import ValidatedRequest
@@ -18,7 +19,7 @@ SETTLED = frozenset(ClientState) - {ClientState.IN_PROGRESS, ClientState.COMPENS
 
 
 def booking(found: BookingView) -> dict[str, Any]:
-    own = f"/v1/bookings/{found.id}"
+    own = address_of(found.id)
     return {
         "id": str(found.id),
         "state": str(found.state),
@@ -35,6 +36,10 @@ def booking(found: BookingView) -> dict[str, Any]:
         "created_at": instant(found.created_at),
         "links": {"self": own, "journal": f"{own}/journal", "operations": f"{own}/operations"},
     }
+
+
+def address_of(booking_id: UUID) -> str:
+    return f"/v1/bookings/{booking_id}"
 
 
 def page(items: Iterable[dict[str, Any]], following: str | None) -> dict[str, Any]:
@@ -96,6 +101,10 @@ def instant(at: datetime) -> str:
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
+def instant_or_none(at: datetime | None) -> str | None:
+    return instant(at) if at else None
+
+
 def _event(event: Event) -> dict[str, Any]:
     return {
         "at": instant(event.at),
@@ -110,8 +119,8 @@ def _event(event: Event) -> dict[str, Any]:
 
 def _operation(one: OperationView) -> dict[str, Any]:
     """Either `known` or `unknown` is there, never both."""
-    known = {"outcome": one.outcome, "since": _maybe(one.since)} if one.outcome else None
-    doubt = {"sent_at": _maybe(one.sent_at), "asked_at": _maybe(one.asked_at)}
+    known = {"outcome": one.outcome, "since": instant_or_none(one.since)} if one.outcome else None
+    doubt = {"sent_at": instant_or_none(one.sent_at), "asked_at": instant_or_none(one.asked_at)}
     return {
         "step": one.step,
         "direction": str(one.direction),
@@ -138,7 +147,3 @@ def _line(standing: str, line: Line) -> dict[str, Any]:
             for currency, amounts in sorted(line.money.items())
         ],
     }
-
-
-def _maybe(at: datetime | None) -> str | None:
-    return instant(at) if at else None

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 
 from bookings.api import faults, representations
-from bookings.api.serializers import ClosedSerializer, StrictString
+from bookings.api.serializers import ClosedSerializer, StrictString, members
 from bookings.models import WebhookDelivery, WebhookEndpoint
 from bookings.webhook_tables import URL_LENGTH
 from bookings.webhooks import addresses, endpoints
@@ -20,9 +19,7 @@ class EndpointRequest(ClosedSerializer):
 
 
 def url_of(body: Any) -> str:
-    serializer = EndpointRequest(data=body)
-    serializer.is_valid(raise_exception=True)
-    return str(serializer.validated_data["url"])
+    return str(members(EndpointRequest, body)["url"])
 
 
 @contextmanager
@@ -50,10 +47,10 @@ def endpoint(found: WebhookEndpoint) -> dict[str, Any]:
         "id": str(found.id),
         "url": found.url,
         "enabled": found.disabled_at is None,
-        "disabled_at": _maybe(found.disabled_at),
+        "disabled_at": representations.instant_or_none(found.disabled_at),
         "disabled_reason": found.disabled_reason or None,
         "failures_in_a_row": found.failures,
-        "succeeded_at": _maybe(found.succeeded_at),
+        "succeeded_at": representations.instant_or_none(found.succeeded_at),
         "created_at": representations.instant(found.created_at),
         "links": {"self": own, "deliveries": f"{own}/deliveries"},
     }
@@ -67,8 +64,10 @@ def delivery(found: WebhookDelivery, of: WebhookEndpoint) -> dict[str, Any]:
         "booking_id": str(found.booking_id),
         "status": _status(found, of),
         "attempts": found.attempts,
-        "next_try_at": _maybe(found.due_at) if of.disabled_at is None else None,
-        "delivered_at": _maybe(found.delivered_at),
+        "next_try_at": representations.instant_or_none(found.due_at)
+        if of.disabled_at is None
+        else None,
+        "delivered_at": representations.instant_or_none(found.delivered_at),
         "created_at": representations.instant(found.created_at),
         "tries": found.tries,
     }
@@ -80,7 +79,3 @@ def _status(found: WebhookDelivery, of: WebhookEndpoint) -> str:
     if found.given_up_at is not None:
         return "given_up"
     return "pending" if of.disabled_at is None else "stopped"
-
-
-def _maybe(at: datetime | None) -> str | None:
-    return representations.instant(at) if at else None

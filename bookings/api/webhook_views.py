@@ -3,7 +3,7 @@
 A secret is in the answer that made it and in no other.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 from uuid import UUID
 
 from django.http import Http404
@@ -11,7 +11,7 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from bookings.api import auth, cursors, parameters, parsers, webhook_shapes
+from bookings.api import auth, cursors, parameters, parsers, representations, webhook_shapes
 from bookings.api.resource import Resource, id_of
 from bookings.models import Scope, WebhookEndpoint
 from bookings.webhooks import deliveries, endpoints
@@ -77,8 +77,9 @@ class Deliveries(Resource):
         after, limit = cursors.begin(request, self.given), self.given["limit"]
         page = deliveries.page(found.id, before=UUID(after) if after else None, limit=limit + 1)
         last = page[limit - 1].event_id if len(page) > limit else None
-        items: list[dict[str, Any]] = [webhook_shapes.delivery(one, found) for one in page[:limit]]
-        return Response({"items": items, "next": cursors.next_link(request, self.given, last)})
+        items = [webhook_shapes.delivery(one, found) for one in page[:limit]]
+        following = cursors.next_link(request, self.given, last)
+        return Response(representations.page(items, following))
 
 
 def _endpoint(request: Request, text: str) -> WebhookEndpoint:

@@ -9,8 +9,6 @@ proxies and credentials from the environment, and no cookies.
 
 import atexit
 import http.cookiejar
-import os
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ from typing import Any
 import httpx2
 from django.conf import settings
 
+from bookings import forked
 from bookings.providers import answers, deadlines
 from ledger import canonical, outcomes
 
@@ -63,9 +62,8 @@ def exchange(request: Request) -> answers.Answer | outcomes.NotSent | outcomes.U
 
 def close() -> None:
     """Close the process's connections; the next call opens new ones."""
-    with _making:
-        while _owned:
-            _owned.pop().close()
+    if (client := _own.drop()) is not None:
+        client.close()
 
 
 def _send(request: Request, received: answers.Received) -> answers.Answer | outcomes.Unknown:
@@ -123,11 +121,7 @@ def _reason(error: httpx2.HTTPError) -> str:
 
 
 def _client() -> httpx2.Client:
-    """The process's client, made when first needed; a forked child makes its own."""
-    with _making:
-        if not _owned:
-            _owned.append(_make())
-        return _owned[0]
+    return _own.get()
 
 
 def _make() -> httpx2.Client:
@@ -147,14 +141,5 @@ def _make() -> httpx2.Client:
     )
 
 
-def _forget() -> None:
-    """In a child: the parent's client is not ours to write to, nor to close with a goodbye."""
-    _making.release()
-    _owned.clear()
-
-
-_owned: list[httpx2.Client] = []
-_making = threading.Lock()
-# The lock is taken around a fork, so that no child inherits it held by a thread that it does not have.
-os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_forget)
+_own = forked.Own(_make)
 atexit.register(close)

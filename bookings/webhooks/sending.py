@@ -5,9 +5,7 @@ go on, and the next pass stores what they brought. A pass that dies, or a proces
 tries are made again, under the same ids. Threads touch no database.
 """
 
-import os
 import random
-import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import timedelta
@@ -15,6 +13,7 @@ from datetime import timedelta
 from django.conf import settings
 from django.db import connection
 
+from bookings import forked
 from bookings.webhooks import deliveries, egress
 from bookings.webhooks.deliveries import Claimed, Tried
 from bookings.webhooks.egress import Answer
@@ -77,7 +76,7 @@ class Sender:
 
 def sweep() -> int:
     """One pass of this process, for half the time until the next."""
-    return _sender().run(settings.SWEEP_SECONDS / 2)
+    return _own.get().run(settings.SWEEP_SECONDS / 2)
 
 
 def _keep(tried: Sequence[Tried]) -> None:
@@ -108,19 +107,4 @@ def _schedule() -> Schedule:
     )
 
 
-def _sender() -> Sender:
-    """The process's own, made when first needed; a forked child makes its own."""
-    with _making:
-        if not _owned:
-            _owned.append(Sender())
-        return _owned[0]
-
-
-def _forget() -> None:
-    _making.release()
-    _owned.clear()
-
-
-_owned: list[Sender] = []
-_making = threading.Lock()
-os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_forget)
+_own = forked.Own(Sender)

@@ -224,10 +224,7 @@ def _entries(run: Run) -> list[dict[str, Any]]:
 
 
 def _effects(run: Run) -> list[books.Effect]:
-    return [
-        books.Effect(e["operation_id"], e["kind"], e["subject"], e["amount_minor"], e["currency"])
-        for e in _entries(run)
-    ]
+    return [judge.effect_of(entry) for entry in _entries(run)]
 
 
 DRILL = Drill(

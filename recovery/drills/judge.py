@@ -72,11 +72,17 @@ def collect(
     ]
     ours = {job.booking for job in jobs} | {str(job.id) for job in jobs}
     effects = [
-        books.Effect(e["operation_id"], e["kind"], e["subject"], e["amount_minor"], e["currency"])
+        effect_of(e)
         for e in entries
         if e["subject"] in ours or e["operation_id"].partition(":")[0] in ours
     ]
     return Witnesses(journal, jobs, receipts, effects)
+
+
+def effect_of(entry: Mapping[str, Any]) -> books.Effect:
+    """An entry of the provider's books."""
+    named = ("operation_id", "kind", "subject", "amount_minor", "currency")
+    return books.Effect(*(entry[name] for name in named))
 
 
 def judge(found: Witnesses) -> list[str]:

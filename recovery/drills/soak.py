@@ -11,7 +11,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from recovery.drills import delivery, faults, hasty, judge, mixed, operators, partitions, skew
+from recovery.drills import (
+    delivery,
+    faults,
+    hasty,
+    judge,
+    mixed,
+    operators,
+    partitions,
+    runner,
+    skew,
+)
 from recovery.drills import place as names
 from recovery.drills.later import Later
 from recovery.drills.run import Drill, Run, declines
@@ -137,7 +147,7 @@ def play(window: Window, kept: Kept, run: Run) -> None:
     finally:
         later.finish()
         place.restore()
-    _heal(place)
+    runner.heal(place)
     run.violations += place.dead_lines()
     operators.clear_desk(run, place)
     look_back(run)
@@ -167,13 +177,6 @@ def _strike(name: str, kept: Kept, hands: Hands, run: Run) -> None:
         kept.late += delivery.strike(run, place, later)
     else:
         mixed.FAULTS[name][0](run)
-
-
-def _heal(place: Surroundings) -> None:
-    place.make_whole()
-    place.sandbox.misbehave()
-    place.sandbox.set_latency(0.0, 0.0)
-    place.sandbox.release()
 
 
 def look_back(run: Run) -> None:

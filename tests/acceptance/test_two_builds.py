@@ -190,25 +190,19 @@ def _printed(*command: str) -> str:
     return out.getvalue()
 
 
-@contextmanager
+@pytest.fixture
 def as_low_as(builds: Builds) -> Iterator[None]:
     """Row-level security is as it was for the older code, off: that names no tenant, and would see nothing (decision 21)."""
     rows = [] if builds.older else sql.fetch(WALLED)
     for (table,) in rows:
         sql.fetch(f"ALTER TABLE {table} DISABLE ROW LEVEL SECURITY")
-    try:
-        yield
-    finally:
-        for (table,) in rows:
-            sql.fetch(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+    yield
+    for (table,) in rows:
+        sql.fetch(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
 
 
+@pytest.mark.usefixtures("as_low_as")
 def test_side_by_side_and_back_again(builds: Builds, tmp_path: Path) -> None:
-    with as_low_as(builds):
-        _swap_and_come_back(builds, tmp_path)
-
-
-def _swap_and_come_back(builds: Builds, tmp_path: Path) -> None:
     builds.start("this", *AROUND)
     first = book(builds)
     builds.drive(forward="this", backward="previous")

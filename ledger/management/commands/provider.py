@@ -3,8 +3,6 @@ jobs that were put off before look again at once.
 """
 
 import json
-import math
-from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, override
@@ -13,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ledger import models, permits, sql
 from ledger.fleet import RATE_MAX, RATE_MIN
-from ledger.management.commands.tenant import count_or_none
+from ledger.management import arguments
 
 UNSET = object()
 NAME_MAX = 100  # the column's
@@ -22,22 +20,12 @@ SHARE_MIN = 0.01
 
 def rate_or_none(text: str) -> float | None:
     """Calls per second; `none` takes the limit away."""
-    return None if text == "none" else _number(text, RATE_MIN, RATE_MAX)
+    return None if text == "none" else arguments.number(text, RATE_MIN, RATE_MAX)
 
 
 def share(text: str) -> float:
     """Of the rate: neither lane is left without."""
-    return _number(text, SHARE_MIN, 1 - SHARE_MIN)
-
-
-def _number(text: str, least: float, most: float) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not least <= found <= most:
-        raise ArgumentTypeError(f"{text!r} is no number from {least:g} to {most:g}")
-    return found
+    return arguments.number(text, SHARE_MIN, 1 - SHARE_MIN)
 
 
 class Command(BaseCommand):
@@ -56,7 +44,10 @@ class Command(BaseCommand):
             help=f"the compensation lane's own part of it, {SHARE_MIN:g} to {1 - SHARE_MIN:g}",
         )
         parser.add_argument(
-            "--concurrency", type=count_or_none, default=UNSET, help="calls at once, or `none`"
+            "--concurrency",
+            type=arguments.count_or_none,
+            default=UNSET,
+            help="calls at once, or `none`",
         )
         pause = parser.add_mutually_exclusive_group()
         pause.add_argument("--pause", dest="paused", action="store_true", default=UNSET)

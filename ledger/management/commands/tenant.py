@@ -1,25 +1,11 @@
 """`manage.py tenant NAME`: a tenant's weight in dispatch, and the cap on its running jobs, from the next promotion on."""
 
-from argparse import ArgumentTypeError
 from typing import Any, override
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from ledger import models
-
-COUNT_MAX = 1_000_000
-
-
-def count(text: str) -> int:
-    """1 to COUNT_MAX."""
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= COUNT_MAX:
-        raise ArgumentTypeError(f"{text!r} is no whole number from 1 to {COUNT_MAX}")
-    return int(text)
-
-
-def count_or_none(text: str) -> int | None:
-    """A count; `none` takes the bound away."""
-    return None if text == "none" else count(text)
+from ledger.management import arguments
 
 
 class Command(BaseCommand):
@@ -28,8 +14,12 @@ class Command(BaseCommand):
     @override
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name")
-        parser.add_argument("--weight", type=count, help="its share, beside those of the others")
-        parser.add_argument("--cap", type=count_or_none, default=0, help="running jobs, or `none`")
+        parser.add_argument(
+            "--weight", type=arguments.count, help="its share, beside those of the others"
+        )
+        parser.add_argument(
+            "--cap", type=arguments.count_or_none, default=0, help="running jobs, or `none`"
+        )
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,33 +1,20 @@
 """`manage.py invariants`: what must hold, asked of the database and, with --books, of the providers."""
 
 import json
-import math
-from argparse import ArgumentTypeError
 from datetime import UTC, datetime
 from typing import Any, override
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from ledger.management import arguments
 from recovery.invariants import books, check
 
-SECONDS_MAX, COUNT_MAX = 86_400.0, 1_000_000
+SECONDS_MAX = 86_400.0
 
 
 def seconds(text: str) -> float:
     """Over zero, which would be no limit, and up to a day."""
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not 0.001 <= found <= SECONDS_MAX:
-        raise ArgumentTypeError(f"{text!r} is no number from 0.001 to {SECONDS_MAX:g}")
-    return found
-
-
-def count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= COUNT_MAX:
-        raise ArgumentTypeError(f"{text!r} is no whole number from 1 to {COUNT_MAX}")
-    return int(text)
+    return arguments.number(text, 0.001, SECONDS_MAX)
 
 
 class Command(BaseCommand):
@@ -41,7 +28,12 @@ class Command(BaseCommand):
         )
         text = "also ask the providers about so many settled operations, newest first"
         parser.add_argument(
-            "--books", type=count, nargs="?", const=books.OPERATIONS_MAX, default=0, help=text
+            "--books",
+            type=arguments.count,
+            nargs="?",
+            const=books.OPERATIONS_MAX,
+            default=0,
+            help=text,
         )
         parser.add_argument(
             "--since", help="with --books: settled since this ISO 8601 date or time (UTC)"
