@@ -6,6 +6,7 @@ hours. Whether an arrival lies ahead is the database's to say.
 
 from dataclasses import dataclass
 from datetime import date
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -55,6 +56,7 @@ class Offer:
     today: date | None
     nights_priced: int
     amount_minor: int
+    is_on_offer: bool
 
     @property
     def price(self) -> Money:
@@ -91,23 +93,33 @@ def check_arrival(arrival: date, today: date, pointer: str = "/arrival") -> None
 
 def offer(request: ValidatedRequest) -> Offer:
     with connection.cursor() as cursor:
-        cursor.execute(
-            OFFER,
-            {
-                "hotel": request.hotel,
-                "room_type": request.room_type,
-                "arrival": request.arrival,
-                "nights": request.nights,
-            },
-        )
+        cursor.execute(OFFER, parameters(request))
         return Offer(*cursor.fetchone())
 
 
-# Exactly one row, whatever is missing; its columns are the members of Offer.
-OFFER = """
+def parameters(request: ValidatedRequest) -> dict[str, Any]:
+    """What OFFER asks of a request."""
+    expected = request.expected_total
+    return {
+        "hotel": request.hotel,
+        "room_type": request.room_type,
+        "arrival": request.arrival,
+        "nights": request.nights,
+        "expected_minor": expected.amount_minor if expected else None,
+        "expected_currency": expected.currency if expected else None,
+    }
+
+
+# Exactly one row, whatever is missing; its columns are the members of Offer. `is_on_offer`: Offer.check has nothing to say.
+OFFER = f"""
     SELECT uuidv7() AS subject, h.id AS hotel_id, t.id AS room_type_id, h.currency,
            (ledger_now() AT TIME ZONE h.timezone)::date AS today,
-           priced.nights AS nights_priced, priced.amount_minor
+           priced.nights AS nights_priced, priced.amount_minor,
+           coalesce(priced.nights = %(nights)s
+               AND stay.arrival - (ledger_now() AT TIME ZONE h.timezone)::date
+                   BETWEEN 0 AND {requests.HORIZON_DAYS}
+               AND priced.amount_minor = coalesce(%(expected_minor)s, priced.amount_minor)
+               AND h.currency = coalesce(%(expected_currency)s, h.currency), false) AS is_on_offer
     FROM (VALUES (%(arrival)s::date)) AS stay (arrival)
     LEFT JOIN bookings_hotel h ON h.code = %(hotel)s
     LEFT JOIN bookings_roomtype t ON t.hotel_id = h.id AND t.code = %(room_type)s
@@ -117,4 +129,4 @@ OFFER = """
         JOIN bookings_roommonth m ON m.room_type_id = t.id
          AND m.month = date_trunc('month', (stay.arrival + day)::timestamp)::date
     ) AS priced
-"""
+"""  # noqa: S608  a constant of ours

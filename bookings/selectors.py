@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from typing import Protocol
 from uuid import UUID
 
 from bookings.models import Booking
@@ -33,6 +34,19 @@ class BookingView:
     created_at: datetime
 
 
+class Accepted(Protocol):
+    """What the acceptance of a booking told, beside what was asked for."""
+
+    @property
+    def id(self) -> UUID: ...
+
+    @property
+    def price(self) -> Money: ...
+
+    @property
+    def created_at(self) -> datetime: ...
+
+
 def find(tenant_id: UUID, booking_id: UUID) -> Booking | None:
     """A tenant's booking; None for one that is not there or another tenant's, which look the same."""
     own = Booking.objects.select_related("hotel", "room_type").filter(tenant_id=tenant_id)
@@ -52,31 +66,40 @@ def current(booking: Booking) -> BookingView:
         return views([booking])[0]
 
 
-def accepted(booking: Booking, request: ValidatedRequest) -> BookingView:
+def accepted(booked: Accepted, request: ValidatedRequest) -> BookingView:
     """A booking that was made a moment ago, without asking again: it waits, and nothing of it was ever sent."""
-    job = JobView(booking.job_id, ClientState.IN_PROGRESS, Standing.IN_PROGRESS, True, 0)  # noqa: FBT003  by position
-    return _view(booking, job, request.hotel, request.room_type)
+    return BookingView(
+        id=booked.id,
+        state=ClientState.IN_PROGRESS,
+        standing=Standing.IN_PROGRESS,
+        outcome_known=True,
+        version=0,
+        hotel=request.hotel,
+        room_type=request.room_type,
+        arrival=request.arrival,
+        nights=request.nights,
+        guest=request.guest,
+        client_reference=request.client_reference,
+        price=booked.price,
+        created_at=booked.created_at,
+    )
 
 
 def views(bookings: Sequence[Booking]) -> list[BookingView]:
     """These bookings as they stand. Asked within one snapshot, or while their jobs are locked."""
     jobs = client_view.jobs([one.job_id for one in bookings])
-    return [
-        _view(one, jobs[one.job_id], one.hotel.code, one.room_type.code)
-        for one in bookings
-        if one.job_id in jobs
-    ]
+    return [_view(one, jobs[one.job_id]) for one in bookings if one.job_id in jobs]
 
 
-def _view(booking: Booking, job: JobView, hotel: str, room_type: str) -> BookingView:
+def _view(booking: Booking, job: JobView) -> BookingView:
     return BookingView(
         id=booking.id,
         state=job.state,
         standing=job.standing,
         outcome_known=job.outcome_known,
         version=job.version,
-        hotel=hotel,
-        room_type=room_type,
+        hotel=booking.hotel.code,
+        room_type=booking.room_type.code,
         arrival=booking.arrival,
         nights=booking.nights,
         guest=booking.guest,

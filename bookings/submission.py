@@ -1,4 +1,4 @@
-"""Turns a validated request into a booking and its job, in the one durable transaction of a submission.
+"""Turns a validated request into a booking and its job: one statement, which commits all of a submission or nothing.
 
 The key speaks first: a request that was accepted once gets its booking again whatever has become of rates and dates
 since, so only a submission that is new here is checked against the price, and one refused then leaves no row behind.
@@ -10,15 +10,17 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 
 from bookings import prices, saga
 from bookings.models import Booking
 from bookings.requests import ValidatedRequest
 from ledger import crashpoints, outcomes, submission, tickets
+from ledger.outcomes import Money
 
 CHUNK = 50  # bookings in one transaction: it holds their keys, and so others that send the same ones, until its end
 REFUSALS = (prices.RequestRefused, outcomes.SubmissionConflict, outcomes.SubmissionGone)
+ASKED = ("hotel", "room_type", "arrival", "nights", "guest")
 Wanted = tuple[str, ValidatedRequest]  # a submission key, and what it is for
 
 
@@ -36,14 +38,22 @@ class Tenant(Protocol):
 class Booked:
     """The booking of a submission key; `created` is false where the key was known."""
 
-    booking: Booking
+    id: UUID
+    price: Money
+    created_at: datetime
     created: bool
 
+    @property
+    def booking(self) -> Booking:
+        """Its row, read now."""
+        return Booking.objects.select_related("hotel", "room_type").get(id=self.id)
 
-# The stay is priced, and written for all to see, by the statement that makes its job: nothing can come between them.
-# A stay that is not on sale gets no row here; `check` says why, and takes the job back.
+
+# One statement prices the stay and writes the booking, its job and the use of its key: nothing can come between them, and
+# outside of a transaction it is one by itself. It writes where the stay is on offer, or `anyway`, to be taken back.
 ACCEPT = submission.statement(
     source=prices.OFFER,
+    condition="is_on_offer OR %(anyway)s",
     input="""%(input)s::jsonb || jsonb_build_object(
         'amount_minor', amount_minor, 'currency', currency, 'subject', subject)""",
     then=""",
@@ -52,7 +62,7 @@ booking AS (
         guest, client_reference, amount_minor, currency)
     SELECT subject, job.id, %(tenant)s, hotel_id, room_type_id, %(arrival)s, %(nights)s,
         %(guest)s, %(client_reference)s, amount_minor, currency
-    FROM job, source WHERE nights_priced = %(nights)s
+    FROM job, source WHERE is_on_offer
     RETURNING created_at)
 SELECT job.id, created_at, source.* FROM source LEFT JOIN job ON true LEFT JOIN booking ON true""",
 )
@@ -60,10 +70,9 @@ SELECT job.id, created_at, source.* FROM source LEFT JOIN job ON true LEFT JOIN 
 
 def book(tenant: Tenant, key: str, request: ValidatedRequest) -> Booked:
     """Accept the request once. RequestRefused, SubmissionConflict and SubmissionGone leave no row."""
+    assert not connection.in_atomic_block, "a booking is accepted when this returns"
     crashpoints.reach("booking.before_insert")
-    with transaction.atomic(durable=True):
-        booked = _accept(tenant, key, request)
-        crashpoints.reach("booking.after_insert")
+    booked = _book(tenant, key, request)
     crashpoints.reach("booking.before_response")
     return booked
 
@@ -99,75 +108,55 @@ def _book_chunk(tenant: Tenant, wanted: Sequence[Wanted]) -> list[Booked | Excep
 
 def _booked_or_refusal(tenant: Tenant, key: str, request: ValidatedRequest) -> Booked | Exception:
     try:
-        # A savepoint: a refusal takes back its own rows and no neighbour's.
-        with transaction.atomic():
-            return _accept(tenant, key, request)
+        return _book(tenant, key, request)
     except REFUSALS as refusal:
         return refusal
 
 
-def _accept(tenant: Tenant, key: str, request: ValidatedRequest) -> Booked:
+def _book(tenant: Tenant, key: str, request: ValidatedRequest) -> Booked:
+    if booked := _accept(tenant, key, request):
+        return booked
+    # Not on offer, and the key is new as far as can be seen without taking it. But the key speaks first: so it is taken,
+    # which waits for whoever is about to use it, and the refusal takes that back (in a bulk, to a savepoint).
+    with transaction.atomic():
+        booked = _accept(tenant, key, request, anyway=True)
+    assert booked, "whoever takes a key has it or finds it"
+    return booked
+
+
+def _accept(
+    tenant: Tenant, key: str, request: ValidatedRequest, *, anyway: bool = False
+) -> Booked | None:
+    wanted = request.as_json()
     submitted = submission.submit_beside(
-        submission.Beside(ACCEPT, _columns(request)),
+        submission.Beside(ACCEPT, _columns(request, anyway=anyway)),
         tenant_id=tenant.id,
         key=key,
         saga=saga.trip,
-        request=request.as_json(),
-        input=_input(tenant, request),
+        request=wanted,
+        # A saga.TripRequest, but for the members that the statement adds.
+        input={name: wanted[name] for name in ASKED} | {"account": tenant.name},
     )
-    if submitted.created:
-        created_at, *found = submitted.answer
-        offer = prices.Offer(*found)
+    if submitted is None:
+        return None
+    if not submitted.created:
+        return _known(submitted.job_id)
+    created_at, *found = submitted.answer
+    offer = prices.Offer(*found)
+    if anyway:
         offer.check(request)
-        return Booked(_booking(tenant, request, offer, submitted.job_id, created_at), created=True)
-    known = Booking.objects.select_related("hotel", "room_type")
-    return Booked(known.get(job_id=submitted.job_id), created=False)
+    return Booked(offer.subject, offer.price, created_at, created=True)
 
 
-def _columns(request: ValidatedRequest) -> dict[str, object]:
+def _columns(request: ValidatedRequest, *, anyway: bool) -> dict[str, object]:
     return {
-        "hotel": request.hotel,
-        "room_type": request.room_type,
-        "arrival": request.arrival,
-        "nights": request.nights,
+        **prices.parameters(request),
         "guest": request.guest,
         "client_reference": request.client_reference,
+        "anyway": anyway,
     }
 
 
-def _input(tenant: Tenant, request: ValidatedRequest) -> dict[str, object]:
-    """A saga.TripRequest but for the members that ACCEPT adds: what it costs, and the booking's id."""
-    return {
-        "hotel": request.hotel,
-        "room_type": request.room_type,
-        "arrival": request.arrival.isoformat(),
-        "nights": request.nights,
-        "account": tenant.name,
-        "guest": request.guest,
-    }
-
-
-def _booking(
-    tenant: Tenant,
-    request: ValidatedRequest,
-    offer: prices.Offer,
-    job_id: UUID,
-    created_at: datetime,
-) -> Booking:
-    """The row that ACCEPT has written."""
-    assert offer.hotel_id is not None, "the offer was checked"
-    assert offer.room_type_id is not None, "the offer was checked"
-    return Booking(
-        id=offer.subject,
-        tenant_id=tenant.id,
-        job_id=job_id,
-        hotel_id=offer.hotel_id,
-        room_type_id=offer.room_type_id,
-        arrival=request.arrival,
-        nights=request.nights,
-        guest=request.guest,
-        client_reference=request.client_reference,
-        amount_minor=offer.price.amount_minor,
-        currency=offer.price.currency,
-        created_at=created_at,
-    )
+def _known(job_id: UUID) -> Booked:
+    row = Booking.objects.get(job_id=job_id)
+    return Booked(row.id, Money(row.amount_minor, row.currency), row.created_at, created=False)

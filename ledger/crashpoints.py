@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 POINTS: dict[str, str] = {
     "submit.before_insert": "nothing is written",
-    "submit.after_insert": "rows are written, not committed",
+    "submit.after_insert": "rows are written, and committed unless a transaction of the caller's goes on",
     "submit.after_commit": "the job is accepted, no ticket yet",
     "publish.before": "about to ring a lane",
     "publish.after": "the broker took the ticket",
@@ -54,7 +54,7 @@ POINTS: dict[str, str] = {
     "retain.before": "about to remove ended jobs",
     "retain.after": "a batch is removed",
     "booking.before_insert": "a request is validated",
-    "booking.after_insert": "booking and job are written, not committed",
+    "booking.after_insert": "the bookings of a bulk and their jobs are written, not committed",
     "booking.before_response": "the booking is committed, the client not told",
     "holds.before": "expired holds are about to be given up",
     "holds.after": "a batch of holds is given up",

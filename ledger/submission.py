@@ -42,6 +42,7 @@ WITH source AS ({source}),
 submission AS (
     INSERT INTO ledger_submission (tenant_id, key, fingerprint, request, job_id)
     SELECT %(tenant)s, %(key)s, %(fingerprint)s, %(request)s::jsonb, uuidv7() FROM source
+    WHERE {condition}
     ON CONFLICT ON CONSTRAINT ledger_submission_once DO NOTHING RETURNING job_id),
 job AS (
     INSERT INTO ledger_job (id, tenant_id, saga, version, input, lane, deadline_at)
@@ -52,17 +53,19 @@ job AS (
 """
 
 
-def statement(*, source: str, input: str, then: str) -> str:  # noqa: A002  the saga's own word
+def statement(*, source: str, condition: str, input: str, then: str) -> str:  # noqa: A002  the saga's own word
     """The one statement that accepts a job, with what its caller reads and writes beside it: one trip to the server.
 
-    `source` selects one row, whatever it finds; `input` is an expression over it and the parameter `input`; `then` may
-    insert rows of the caller's `FROM job, source`, and selects one row of `source LEFT JOIN job`, the job's id first.
+    `source` selects one row, whatever it finds; only where it meets the `condition` is anything written. `input` is an
+    expression over it and the parameter `input`. `then` may insert rows of the caller's `FROM job, source`, and selects
+    one row of `source LEFT JOIN job`, the job's id first.
     """
-    return STATEMENT.format(source=source, input=input, then=then)
+    return STATEMENT.format(source=source, condition=condition, input=input, then=then)
 
 
 ALONE = statement(
     source="SELECT",
+    condition="true",
     input="%(input)s::jsonb",
     then="SELECT job.id FROM source LEFT JOIN job ON true",
 )
@@ -102,14 +105,18 @@ def submit(
     `request` is what the client asked for, `input` what the saga runs on. Raises SubmissionConflict, SubmissionGone.
     """
     own = {} if deadline is None else {"deadline": deadline.total_seconds()}
-    return submit_beside(
-        Beside(ALONE, own),
-        tenant_id=tenant_id,
-        key=key,
-        saga=saga,
-        request=request,
-        input=input,
-    )
+    # One statement: a caller's transaction needs no savepoint for it.
+    with transaction.atomic(savepoint=False):
+        submitted = submit_beside(
+            Beside(ALONE, own),
+            tenant_id=tenant_id,
+            key=key,
+            saga=saga,
+            request=request,
+            input=input,
+        )
+    assert submitted is not None, "an insert that met a conflict leaves a row to find"
+    return submitted
 
 
 def submit_beside(
@@ -120,8 +127,10 @@ def submit_beside(
     saga: Saga,
     request: Mapping[str, Any],
     input: Mapping[str, Any],  # noqa: A002
-) -> Submitted:
-    """The same, with rows of the caller's own in the same statement: they are there with the job or not at all."""
+) -> Submitted | None:
+    """The same, with rows of the caller's own in the same statement: they are there with the job or not at all. Outside of
+    a transaction that statement is one by itself. None where its condition is not met and the key is new.
+    """
     params = {
         "tenant": tenant_id,
         "key": key,
@@ -134,19 +143,17 @@ def submit_beside(
         "deadline": settings.SAGA_DEADLINE_SECONDS.get(saga.name),  # None: it may take any time
         **beside.params,
     }
-    with transaction.atomic(
-        savepoint=False
-    ):  # one statement: a caller's transaction needs no savepoint for it
-        crashpoints.reach("submit.before_insert")
-        job_id, *answer = sql.fetch(beside.text, params)[0]
-        crashpoints.reach("submit.after_insert")
-        if job_id is not None:
-            transaction.on_commit(partial(_accepted, saga.name), robust=True)
-            return Submitted(job_id, created=True, answer=tuple(answer))
-    job_id = find(tenant_id, key, request, saga.name)
-    assert job_id is not None, "an insert that met a conflict leaves a row to find"
+    crashpoints.reach("submit.before_insert")
+    job_id, *answer = sql.fetch(beside.text, params)[0]
+    crashpoints.reach("submit.after_insert")
+    if job_id is not None:
+        transaction.on_commit(partial(_accepted, saga.name), robust=True)
+        return Submitted(job_id, created=True, answer=tuple(answer))
+    known = find(tenant_id, key, request, saga.name)
+    if known is None:
+        return None
     telemetry.submissions.labels(result="replayed").inc()
-    return Submitted(job_id, created=False)
+    return Submitted(known, created=False)
 
 
 def _accepted(saga: str) -> None:

@@ -62,15 +62,15 @@ class Bookings(Resource):
         wanted = serializers.validated(request.data)
         admission.check(auth.tenant_of(request).id)
         booked = submission.book(auth.tenant_of(request), key, wanted)
-        made = booked.booking
-        seen = selectors.accepted(made, wanted) if booked.created else selectors.current(made)
+        is_new = booked.created
+        seen = selectors.accepted(booked, wanted) if is_new else selectors.current(booked.booking)
         body = representations.booking(seen)
         headers = {
             "Location": body["links"]["self"],
             "Retry-After": "1",
             "ETag": etags.of(body),
         }
-        if not booked.created:
+        if not is_new:
             headers["Idempotent-Replayed"] = "true"
         return Response(body, status=HTTPStatus.ACCEPTED, headers=headers)
 

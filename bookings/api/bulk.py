@@ -97,8 +97,7 @@ def _item(sent: Any, answer: Booked | Exception) -> dict[str, Any]:
     key = sent.get("idempotency_key") if isinstance(sent, dict) else None
     found: dict[str, Any] = {"idempotency_key": key if isinstance(key, str) else None}
     if isinstance(answer, Booked):
-        id_ = answer.booking.id
-        booking = {"id": str(id_), "links": {"self": representations.address_of(id_)}}
+        booking = {"id": str(answer.id), "links": {"self": representations.address_of(answer.id)}}
         return {
             **found,
             "status": int(HTTPStatus.ACCEPTED),

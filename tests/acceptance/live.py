@@ -86,6 +86,16 @@ class Agent:
         assert answer.status_code == 202, answer.text
         return UUID(answer.json()["id"])
 
+    def book_in_bulk(self, key: str) -> UUID:
+        """The same by a bulk of one."""
+        item = {**self.small.stay(), "idempotency_key": key}
+        sent = {"bookings": [item]}
+        answer = self._live.api.post("/v1/bookings/bulk", json=sent, headers=self.headers)
+        assert answer.status_code == 200, answer.text
+        (found,) = answer.json()["items"]
+        assert found["status"] == 202, found
+        return UUID(found["booking"]["id"])
+
     def book_many(self, count: int) -> list[UUID]:
         return [self.book() for _ in range(count)]
 

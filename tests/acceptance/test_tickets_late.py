@@ -28,6 +28,7 @@ pytestmark = pytest.mark.timeout(120)
 SEED = 11
 HELD_SECONDS_MAX = 3 * LEASE_SECONDS
 KEPT = 0.25  # of all tickets: until the end
+KEPT_MIN = 2  # of each lane: its first ones
 JOBS = 80
 SECONDS = 60.0
 FORWARD, COMPENSATION = "forward", "compensation"
@@ -75,7 +76,8 @@ class Carrier(threading.Thread):
             while (ticket := source.rpop(lane)) is not None:
                 assert isinstance(ticket, bytes)
                 self._taken += 1
-                if self.keeps_all or self._chance.random() < KEPT:
+                few = sum(its == lane for its, _ in self.kept) < KEPT_MIN
+                if few or self.keeps_all or self._chance.random() < KEPT:
                     self.kept.append((lane, ticket))
                     continue
                 now = time.monotonic()

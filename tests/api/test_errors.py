@@ -24,7 +24,7 @@ def raising(error: Exception) -> Any:
 def test_a_database_that_is_away_is_503_and_the_same_request_goes_on(
     api: Any, body: dict[str, Any]
 ) -> None:
-    with crashpoints.armed("booking.after_insert", raising(OperationalError("gone"))):
+    with crashpoints.armed("booking.before_insert", raising(OperationalError("gone"))):
         response = api.post(body)
     found = assert_problem(response, 503)
     assert response["Retry-After"] == str(problems.RETRY_AFTER_SECONDS)
@@ -39,7 +39,7 @@ def test_a_backend_ended_by_the_server_is_503(api: Any, body: dict[str, Any]) ->
         with psql.connected() as owner:
             owner.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
 
-    with crashpoints.armed("booking.after_insert", end_our_backend):
+    with crashpoints.armed("booking.before_insert", end_our_backend):
         assert_problem(api.post(body), 503)
     connection.close()
     assert hotels.accepted_rows() == (0, 0, 0)

@@ -1,6 +1,6 @@
 """The way from this process to its database, over a proxy that a test commands."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,18 +33,29 @@ def through(between: proxy.Proxy) -> Iterator[None]:
 
 
 class Cutter:
-    """Counts the messages to the server while it is armed, and asks for the connection to be cut around the nth."""
+    """Counts the messages to the server while it is armed, and asks for the connection to be cut around the nth.
 
-    def __init__(self) -> None:
+    `repeated`: what whoever waits asks again and again, as often as it happens to; of each only its first `times` count.
+    """
+
+    def __init__(self, repeated: Mapping[bytes, int] | None = None) -> None:
         self.seen = 0
         self.cut: list[bytes] = []
+        self._repeated = repeated or {}
+        self._left: dict[bytes, int] = {}
         self._nth = 0
         self._when: proxy.Cut = ""
 
     def arm(self, nth: int, when: proxy.Cut) -> None:
         self.seen, self.cut, self._nth, self._when = 0, [], nth, when
+        self._left = dict(self._repeated)
 
     def __call__(self, piece: bytes) -> proxy.Cut:
+        for known in self._left:
+            if known in piece:
+                self._left[known] -= 1
+                if self._left[known] < 0:
+                    return ""
         self.seen += 1
         if self.seen != self._nth:
             return ""

@@ -72,6 +72,8 @@ def perform(
                 _run(place, drills, options, found)
         except supervisor.StackError as error:
             raise CommandError(str(error)) from error
+        # A watcher of workers that was being started when its worker was killed sees that only once it is up.
+        ending.wait_until(lambda: not drill_place.left_behind(place.workdir), GRACE_SECONDS)
         found.failures += drill_place.left_behind(place.workdir)
         found.failures += drill_place.still_listening(place)
     found.run["seconds"] = round(time.monotonic() - begun)
