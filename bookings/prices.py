@@ -91,6 +91,12 @@ def check_arrival(arrival: date, today: date, pointer: str = "/arrival") -> None
         raise ArrivalOutOfRange(pointer, "too_far_ahead", detail)
 
 
+# The function is in the migration 0008; it answers with one row, the members of Offer.
+ARGUMENTS = """%(hotel)s, %(room_type)s, %(arrival)s, %(nights)s, %(expected_minor)s, %(expected_currency)s,
+    %(horizon_days)s"""
+OFFER = f"SELECT * FROM bookings_offer({ARGUMENTS})"  # noqa: S608  a constant of ours
+
+
 def offer(request: ValidatedRequest) -> Offer:
     with connection.cursor() as cursor:
         cursor.execute(OFFER, parameters(request))
@@ -98,7 +104,7 @@ def offer(request: ValidatedRequest) -> Offer:
 
 
 def parameters(request: ValidatedRequest) -> dict[str, Any]:
-    """What OFFER asks of a request."""
+    """What ARGUMENTS ask of a request."""
     expected = request.expected_total
     return {
         "hotel": request.hotel,
@@ -107,26 +113,5 @@ def parameters(request: ValidatedRequest) -> dict[str, Any]:
         "nights": request.nights,
         "expected_minor": expected.amount_minor if expected else None,
         "expected_currency": expected.currency if expected else None,
+        "horizon_days": requests.HORIZON_DAYS,
     }
-
-
-# Exactly one row, whatever is missing; its columns are the members of Offer. `is_on_offer`: Offer.check has nothing to say.
-OFFER = f"""
-    SELECT uuidv7() AS subject, h.id AS hotel_id, t.id AS room_type_id, h.currency,
-           (ledger_now() AT TIME ZONE h.timezone)::date AS today,
-           priced.nights AS nights_priced, priced.amount_minor,
-           coalesce(priced.nights = %(nights)s
-               AND stay.arrival - (ledger_now() AT TIME ZONE h.timezone)::date
-                   BETWEEN 0 AND {requests.HORIZON_DAYS}
-               AND priced.amount_minor = coalesce(%(expected_minor)s, priced.amount_minor)
-               AND h.currency = coalesce(%(expected_currency)s, h.currency), false) AS is_on_offer
-    FROM (VALUES (%(arrival)s::date)) AS stay (arrival)
-    LEFT JOIN bookings_hotel h ON h.code = %(hotel)s
-    LEFT JOIN bookings_roomtype t ON t.hotel_id = h.id AND t.code = %(room_type)s
-    CROSS JOIN LATERAL (
-        SELECT count(*) AS nights, coalesce(sum(m.rate_minor), 0)::bigint AS amount_minor
-        FROM generate_series(0, %(nights)s::int - 1) AS day
-        JOIN bookings_roommonth m ON m.room_type_id = t.id
-         AND m.month = date_trunc('month', (stay.arrival + day)::timestamp)::date
-    ) AS priced
-"""  # noqa: S608  a constant of ours

@@ -49,23 +49,11 @@ class Booked:
         return Booking.objects.select_related("hotel", "room_type").get(id=self.id)
 
 
-# One statement prices the stay and writes the booking, its job and the use of its key: nothing can come between them, and
-# outside of a transaction it is one by itself. It writes where the stay is on offer, or `anyway`, to be taken back.
-ACCEPT = submission.statement(
-    source=prices.OFFER,
-    condition="is_on_offer OR %(anyway)s",
-    input="""%(input)s::jsonb || jsonb_build_object(
-        'amount_minor', amount_minor, 'currency', currency, 'subject', subject)""",
-    then=""",
-booking AS (
-    INSERT INTO bookings_booking (id, job_id, tenant_id, hotel_id, room_type_id, arrival, nights,
-        guest, client_reference, amount_minor, currency)
-    SELECT subject, job.id, %(tenant)s, hotel_id, room_type_id, %(arrival)s, %(nights)s,
-        %(guest)s, %(client_reference)s, amount_minor, currency
-    FROM job, source WHERE is_on_offer
-    RETURNING created_at)
-SELECT job.id, created_at, source.* FROM source LEFT JOIN job ON true LEFT JOIN booking ON true""",
-)
+# One statement prices the stay and writes the booking, its job and the use of its key: the price written is the one read, and
+# all of it is there or nothing; outside of a transaction it commits by itself. It writes where the stay is on offer, or
+# `anyway`, to be taken back. The function is in the migration 0008.
+ACCEPT = f"""SELECT * FROM bookings_accept({submission.ARGUMENTS},
+    {prices.ARGUMENTS}, %(guest)s, %(client_reference)s, %(anyway)s)"""  # noqa: S608  a constant of ours
 
 
 def book(tenant: Tenant, key: str, request: ValidatedRequest) -> Booked:

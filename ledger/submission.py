@@ -31,44 +31,18 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A statement made by `statement`, and its caller's own parameters."""
+    """A statement that gives ARGUMENTS to `ledger_submit` at most once, and returns one row with its result first; and the
+    caller's own parameters.
+    """
 
     text: str
     params: Mapping[str, Any]
 
 
-STATEMENT = """
-WITH source AS ({source}),
-submission AS (
-    INSERT INTO ledger_submission (tenant_id, key, fingerprint, request, job_id)
-    SELECT %(tenant)s, %(key)s, %(fingerprint)s, %(request)s::jsonb, uuidv7() FROM source
-    WHERE {condition}
-    ON CONFLICT ON CONSTRAINT ledger_submission_once DO NOTHING RETURNING job_id),
-job AS (
-    INSERT INTO ledger_job (id, tenant_id, saga, version, input, lane, deadline_at)
-    SELECT job_id, %(tenant)s, %(saga)s, %(version)s, {input}, %(lane)s,
-        ledger_now() + make_interval(secs => %(deadline)s) FROM submission, source
-    RETURNING id)
-{then}
-"""
-
-
-def statement(*, source: str, condition: str, input: str, then: str) -> str:  # noqa: A002  the saga's own word
-    """The one statement that accepts a job, with what its caller reads and writes beside it: one trip to the server.
-
-    `source` selects one row, whatever it finds; only where it meets the `condition` is anything written. `input` is an
-    expression over it and the parameter `input`. `then` may insert rows of the caller's `FROM job, source`, and selects
-    one row of `source LEFT JOIN job`, the job's id first.
-    """
-    return STATEMENT.format(source=source, condition=condition, input=input, then=then)
-
-
-ALONE = statement(
-    source="SELECT",
-    condition="true",
-    input="%(input)s::jsonb",
-    then="SELECT job.id FROM source LEFT JOIN job ON true",
-)
+# The function is in the migration 0009.
+ARGUMENTS = """%(tenant)s, %(key)s, %(fingerprint)s, %(request)s::jsonb, %(saga)s, %(version)s, %(input)s::jsonb, %(lane)s,
+    %(deadline)s"""
+ALONE = f"SELECT ledger_submit({ARGUMENTS})"
 FIND = (
     "SELECT job_id, fingerprint, request FROM ledger_submission WHERE tenant_id = %s AND key = %s"
 )
@@ -129,7 +103,7 @@ def submit_beside(
     input: Mapping[str, Any],  # noqa: A002
 ) -> Submitted | None:
     """The same, with rows of the caller's own in the same statement: they are there with the job or not at all. Outside of
-    a transaction that statement is one by itself. None where its condition is not met and the key is new.
+    a transaction that statement is one by itself. None where it did not submit and the key is new.
     """
     params = {
         "tenant": tenant_id,

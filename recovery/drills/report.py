@@ -212,8 +212,10 @@ def svg(results: Sequence[Result]) -> str:
 def _row(one: Result, y: int) -> Iterator[str]:
     yield f'<text x="{LEFT - 12}" y="{y + 4}" text-anchor="end">{one.name}</text>'
     every = max(1, len(one.recovery) // DOTS_MAX)
+    yield '<g fill="#2a6fdb" fill-opacity="0.35">'
     for seconds in sorted(one.recovery)[::every]:
-        yield f'<circle cx="{_across(seconds):.1f}" cy="{y}" r="3" fill="#2a6fdb" fill-opacity="0.35"/>'
+        yield f'<circle cx="{_across(seconds):.1f}" cy="{y}" r="3"/>'
+    yield "</g>"
     median = percentiles(one.recovery)["p50"]
     if median is not None:
         x = _across(median)

@@ -24,7 +24,7 @@ from tests.trouble import wires
 pytestmark = pytest.mark.timeout(120)
 Roles = Callable[[str], AbstractContextManager[None]]
 COMMIT = b"COMMIT"
-ACCEPTS = b"INSERT INTO ledger_submission"
+ACCEPTS = b"bookings_accept"
 ASKED_WHILE_WAITING = (
     b"state = 'queued' AND suspect",
     b"state = 'waiting' AND lane",
