@@ -10,12 +10,12 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db import Error, connection, transaction
 
 from bookings import prices, saga
 from bookings.models import Booking
 from bookings.requests import ValidatedRequest
-from ledger import crashpoints, outcomes, submission, tickets
+from ledger import crashpoints, outcomes, sql, submission, tickets
 from ledger.outcomes import Money
 
 CHUNK = 50  # bookings in one transaction: it holds their keys, and so others that send the same ones, until its end
@@ -49,9 +49,9 @@ class Booked:
         return Booking.objects.select_related("hotel", "room_type").get(id=self.id)
 
 
-# One statement prices the stay and writes the booking, its job and the use of its key: the price written is the one read, and
-# all of it is there or nothing; outside of a transaction it commits by itself. It writes where the stay is on offer, or
-# `anyway`, to be taken back. The function is in the migration 0008.
+# One statement prices the stay and writes the booking, its job and the use of its key: the price written is the one read,
+# and all of it is there or nothing; outside of a transaction it commits by itself. It writes where the stay is on offer,
+# or `anyway`, to be taken back. The function is in the migration 0008.
 ACCEPT = f"""SELECT * FROM bookings_accept({submission.ARGUMENTS},
     {prices.ARGUMENTS}, %(guest)s, %(client_reference)s, %(anyway)s)"""  # noqa: S608  a constant of ours
 
@@ -75,7 +75,9 @@ def book_each(tenant: Tenant, wanted: Sequence[Wanted]) -> list[Booked | Excepti
         try:
             for first in range(0, len(wanted), CHUNK):
                 found += _book_chunk(tenant, wanted[first : first + CHUNK])
-        except (OperationalError, InterfaceError) as error:
+        except Error as error:
+            if not sql.passes(error):
+                raise
             found += [error] * (len(wanted) - len(found))
     return found
 

@@ -2,7 +2,7 @@
 
 Kept here: an event is delivered to an endpoint as one row, however often it is fanned out (`bookings_webhookdelivery_once`),
 and its body is frozen in that row, so that every try says the same under the same id. Secrets have a table of their own, so
-that the API's role may write one and read none.
+that the API's role may write one and read none; they go when their endpoint ends (`bookings_webhookendpoint_forget`).
 """
 
 from typing import override

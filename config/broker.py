@@ -3,11 +3,17 @@
 Kept here: a worker outlives its broker. kombu would put such messages back, or acknowledge them, through the channel that is
 gone with the connection, meets an attribute of None, and the worker ends of it. Our messages carry nothing: what is not
 acknowledged is delivered again one day, and what is lost is rung again by the sweep.
+
+And about messages that are not JSON: they are thrown away. Celery looks for its members in one that kombu leaves as bytes,
+and ends of that; it goes back, and the next worker ends of it too.
 """
 
 from typing import Any, override
 
+from kombu import exceptions
 from kombu.transport import redis, virtual
+
+JSON = "application/json"
 
 
 class LostMessages(redis.QoS):
@@ -41,6 +47,18 @@ class LostMessages(redis.QoS):
         return connection is None or connection.client is None
 
 
+class OnlyJson(virtual.Message):
+    """Of any other kind it cannot be decoded, like one whose body is broken."""
+
+    @override
+    def __init__(self, payload: Any, channel: Any = None, **kwargs: Any) -> None:
+        super().__init__(payload, channel=channel, **kwargs)
+        if self.content_type != JSON:
+            refusal = exceptions.ContentDisallowed(f"{self.content_type} is not {JSON}")
+            self.errors = [*(self.errors or ()), (type(refusal), refusal, None)]
+
+
 def outlive() -> None:
-    """Use it for every channel of this process."""
+    """Use both for every channel of this process."""
     redis.Channel.QoS = LostMessages
+    redis.Channel.Message = OnlyJson

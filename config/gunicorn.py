@@ -5,8 +5,11 @@ Used as `gunicorn config.wsgi --config python:config.gunicorn`; the command line
 
 from typing import Any
 
-worker_class = "gthread"
+worker_class = "config.web_worker.Worker"
 limit_request_line = 8190  # above the API's own limit, whose refusal is a problem document
+forwarded_allow_ips = (
+    ""  # what a proxy tells is read by Django, and only where TRUSTED_PROXIES names one
+)
 control_socket_disable = (
     True  # that socket is one per user: two stacks of one user would meet in it
 )

@@ -7,9 +7,10 @@ staff who are logged in, on their own pages, and no request of the API whatever 
 import re
 import uuid
 from collections.abc import Callable
+from http import HTTPStatus
 
 from django.contrib import admin
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
@@ -24,7 +25,7 @@ View = Callable[[HttpRequest], HttpResponseBase]
 
 
 def request_ids(get_response: View) -> View:
-    """The outermost middleware, so that the answers of all others carry the id as well."""
+    """The outermost middleware, so that the answers of all others carry the id as well, and keep the rules of HTTP."""
 
     def middleware(request: HttpRequest) -> HttpResponseBase:
         given = request.META.get("HTTP_X_REQUEST_ID", "")
@@ -32,7 +33,7 @@ def request_ids(get_response: View) -> View:
         with telemetry.bound(request_id=request_id, **_trace(request)):
             response = get_response(request)
         response[HEADER] = request_id
-        return response
+        return _without_body(request, response)
 
     return middleware
 
@@ -48,6 +49,15 @@ def staff_see_everyone(get_response: View) -> View:
             return get_response(request)
 
     return middleware
+
+
+def _without_body(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+    """A 304 states no length, as it is not that of a 200; what answers HEAD keeps its length and has no body (RFC 9110)."""
+    if response.status_code == HTTPStatus.NOT_MODIFIED:
+        del response["Content-Length"]
+    elif request.method == "HEAD" and isinstance(response, HttpResponse):
+        response.content = b""
+    return response
 
 
 def _trace(request: HttpRequest) -> dict[str, str]:

@@ -59,6 +59,12 @@ def trouble(error: BaseException) -> Trouble:
     return Trouble.OTHER
 
 
+def passes(error: BaseException) -> bool:
+    """Whether the same may go through later: the server is away, busy, or does not write now."""
+    is_away = isinstance(error, OperationalError | InterfaceError)
+    return is_away or trouble(error) in (Trouble.REPEAT, Trouble.RECONNECT)
+
+
 def fetch(query: str, params: Sequence[Any] | dict[str, Any] = ()) -> list[Any]:
     """Run one statement and return its rows."""
     with connection.cursor() as cursor:

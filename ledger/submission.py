@@ -5,7 +5,7 @@ that commit and never inside it. The fingerprint is taken over the validated req
 from what jsonb made of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -46,6 +46,14 @@ ALONE = f"SELECT ledger_submit({ARGUMENTS})"
 FIND = (
     "SELECT job_id, fingerprint, request FROM ledger_submission WHERE tenant_id = %s AND key = %s"
 )
+
+
+USED = "SELECT key FROM ledger_submission WHERE tenant_id = %s AND key = ANY(%s)"
+
+
+def used(tenant_id: UUID, keys: Sequence[str]) -> set[str]:
+    """Those of the keys that lead to a job already, or did."""
+    return {row[0] for row in sql.fetch(USED, [tenant_id, list(keys)])}
 
 
 def find(tenant_id: UUID, key: str, request: Mapping[str, Any], saga: str) -> UUID | None:

@@ -53,6 +53,8 @@ EVENTS = frozenset(
         "webhook.failed",
         "webhook.disabled",
         "request.failed",
+        "request.unreadable",
+        "key.use_not_noted",
         "keys.guessed",
         "rates.parted",
     }

@@ -2,11 +2,13 @@
 old. Otherwise they would be promises that nobody can keep soon.
 
 Both are looked at every CACHE_SECONDS, and what was let in since counts as waiting; so a quota is exact but for what
-other processes let in meanwhile. Refused is refused before anything is written: the key can be used again.
+other processes let in meanwhile. Refused is refused before anything is written: the key can be used again. A key that was
+used speaks first: its booking waits already, or has ended, and whoever asks for it again is never refused here.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from uuid import UUID
 
@@ -14,7 +16,7 @@ from django.apps import apps
 from django.conf import settings
 
 from bookings.api import faults, limits
-from ledger import clock, selectors, tenancy
+from ledger import clock, selectors, submission, tenancy
 from ledger.states import JobState, Lane
 
 CACHE_SECONDS = 2.0
@@ -44,21 +46,58 @@ class _Figures:
                 self._known[name] = (clock.monotonic() + CACHE_SECONDS, fresh)
             return self._known[name][1]
 
-    def add(self, name: UUID | None, units: int, most: int) -> bool:
-        """Whether so many more are within the most; then they count from now on."""
+    def add(self, name: UUID | None, units: int, most: int) -> float | None:
+        """Whether so many more are within the most: None, or until when they count."""
         with self._lock:
             until, found = self._known.get(name, (0.0, 0.0))
             if found + units > most:
-                return False
+                return None
             self._known[name] = (until, found + units)
-            return True
+            return until
+
+    def give_back(self, name: UUID | None, units: int, until: float) -> None:
+        """So many of those that count until then do not wait after all. What was read since knows."""
+        with self._lock:
+            known, found = self._known.get(name, (0.0, 0.0))
+            if known == until:
+                self._known[name] = (known, found - units)
 
 
 figures = _Figures()
 
 
-def check(tenant_id: UUID, units: int = 1) -> None:
-    """Let so many new bookings of a tenant in, or raise a `faults.Problem`: 429 over the quota, 503 while overloaded."""
+@contextmanager
+def place(tenant_id: UUID, keys: Sequence[str]) -> Iterator[Callable[[int], None]]:
+    """Around the acceptance of what these keys ask for: a `faults.Problem` where they are too many, 429 over the quota, 503
+    while overloaded. The block says how many it made; the others' places are given back.
+    """
+    made = 0
+
+    def keep(count: int) -> None:
+        nonlocal made
+        made = count
+
+    taken, until = _take_for(tenant_id, keys)
+    try:
+        yield keep
+    finally:
+        if until is not None:
+            figures.give_back(tenant_id, taken - made, until)
+
+
+def _take_for(tenant_id: UUID, keys: Sequence[str]) -> tuple[int, float | None]:
+    try:
+        return len(keys), _take(tenant_id, len(keys))
+    except faults.Problem:
+        used = submission.used(tenant_id, keys)
+        new = sum(key not in used for key in keys)
+        if new == len(keys):
+            raise
+        return new, _take(tenant_id, new) if new else None
+
+
+def _take(tenant_id: UUID, units: int) -> float | None:
+    """Until when these count; None where there is no quota."""
     if settings.BACKLOG_SECONDS_MAX and figures.read(None, _backlog) > settings.BACKLOG_SECONDS_MAX:
         detail = "there is more to do than can be done soon; the same request may be sent again"
         raise faults.Problem(
@@ -66,9 +105,12 @@ def check(tenant_id: UUID, units: int = 1) -> None:
         )
     if most := settings.OPEN_JOBS_MAX:
         figures.read(tenant_id, lambda: _open_jobs(tenant_id, most))
-        if not figures.add(tenant_id, units, most):
+        until = figures.add(tenant_id, units, most)
+        if until is None:
             detail = f"at most {most} bookings may be waiting: let some end first"
             raise limits.exceeded(limits.OPEN_JOBS, detail, RETRY_SECONDS)
+        return until
+    return None
 
 
 def _backlog() -> float:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, override
 from uuid import UUID
 
 from django.conf import settings
+from django.db import Error
 from django.db.models import Q
 from django.db.models.functions import Now
 from rest_framework import exceptions, permissions
@@ -26,6 +27,7 @@ from rest_framework.request import Request
 
 from bookings.api import limits
 from bookings.models import ApiKey
+from ledger import telemetry
 
 if TYPE_CHECKING:  # DRF's views import this module by the name in its settings
     from rest_framework.views import APIView
@@ -165,7 +167,10 @@ def _verify(prefix: str, secret: str) -> Identity:
     is_right = ApiKey.objects.key_generator.verify(f"{prefix}.{secret}", expected)
     if key is None or not is_right:
         raise _unauthenticated()
-    _note_use(key)
+    try:
+        _note_use(key)
+    except Error as error:  # a key is as good on a server that does not write
+        telemetry.emit("key.use_not_noted", level="warning", error_class=type(error).__name__)
     rate = key.rate_per_minute or settings.RATE_PER_MINUTE
     return TenantUser(key.tenant.id, key.tenant.name), Key(prefix, frozenset(key.scopes), rate)
 

@@ -60,8 +60,10 @@ class Bookings(Resource):
         key = idempotency.key_of(request)
         parsers.require_json(request)
         wanted = serializers.validated(request.data)
-        admission.check(auth.tenant_of(request).id)
-        booked = submission.book(auth.tenant_of(request), key, wanted)
+        tenant = auth.tenant_of(request)
+        with admission.place(tenant.id, [key]) as keep:
+            booked = submission.book(tenant, key, wanted)
+            keep(booked.created)
         is_new = booked.created
         seen = selectors.accepted(booked, wanted) if is_new else selectors.current(booked.booking)
         body = representations.booking(seen)

@@ -76,10 +76,13 @@ class Bulk(Resource):
         parsers.require_json(request, BYTES_MAX)
         items: list[Any] = members(BulkRequest, request.data)["bookings"]
         self.count(request, len(items) - 1)  # the request itself is counted already
-        admission.check(auth.tenant_of(request).id, len(items))
+        tenant = auth.tenant_of(request)
         read = [_read(item) for item in items]
         wanted = [one for one in read if isinstance(one, tuple)]
-        booked = iter(submission.book_each(auth.tenant_of(request), wanted))
+        with admission.place(tenant.id, [key for key, _ in wanted]) as keep:
+            found = submission.book_each(tenant, wanted)
+            keep(sum(isinstance(one, Booked) and one.created for one in found))
+        booked = iter(found)
         answers = [next(booked) if isinstance(one, tuple) else one for one in read]
         return Response({"items": [_item(*pair) for pair in zip(items, answers, strict=True)]})
 

@@ -71,6 +71,7 @@ MEANINGS: Mapping[int, str] = {
     403: "The key lacks the scope, or was sent without TLS.",
     404: "There is none of yours.",
     406: "`Accept` leaves no JSON.",
+    408: "The request did not arrive in time.",
     409: "It cannot be done as things stand.",
     410: "What this key made is past its retention. Use a new key.",
     411: "Send a Content-Length.",
@@ -81,6 +82,7 @@ MEANINGS: Mapping[int, str] = {
     422: "It is understood, and refused; `errors` names why.",
     428: "Send If-Match.",
     429: "A limit is reached.",
+    431: "The headers are too many or too large.",
     503: "Not now. Nothing was lost, the same request may be sent again.",
 }
 PROBLEMS: Mapping[int, type[Any]] = {
@@ -88,7 +90,7 @@ PROBLEMS: Mapping[int, type[Any]] = {
     412: answers.ProblemOfBooking,
     429: answers.ProblemOfRate,
 }
-ALWAYS = (400, 401, 403, 406, 414, 429, 503)
+ALWAYS = (400, 401, 403, 406, 408, 414, 429, 431, 503)
 WITH_BODY = (411, 413, 415)
 
 

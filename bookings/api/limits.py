@@ -6,7 +6,7 @@ says when to come again, and nothing else has happened. Knows nothing of views: 
 
 import ipaddress
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 
 from django.conf import settings
@@ -65,23 +65,19 @@ def guess(
     """Around the look at a key that may be wrong. It is counted before, so that many at once are not more than many in a
     row, and given back unless the block raises `wrong`. Over the limit a right key is refused like a wrong one.
     """
-    of = {"address": address, "prefix": prefix}
-    for kind, name in of.items():
-        standing = _wrong_keys[kind].take(name, most or settings.WRONG_KEYS_PER_MINUTE)
-        if not standing.is_taken:
-            telemetry.emit("keys.guessed", level="warning", reason=kind, address=address)
-            detail = "too many wrong keys came from your address or under this prefix"
-            raise exceeded(WRONG_KEYS, detail, standing.retry_seconds or WINDOW_SECONDS)
-    is_wrong = False
-    try:
-        yield
-    except wrong:
-        is_wrong = True
-        raise
-    finally:
-        if not is_wrong:
-            for kind, name in of.items():
-                _wrong_keys[kind].give_back(name)
+    with ExitStack() as taken:
+        for kind, name in (("address", address), ("prefix", prefix)):
+            standing = _wrong_keys[kind].take(name, most or settings.WRONG_KEYS_PER_MINUTE)
+            if not standing.is_taken:  # nobody looked: what was taken before goes back
+                telemetry.emit("keys.guessed", level="warning", reason=kind, address=address)
+                detail = "too many wrong keys came from your address or under this prefix"
+                raise exceeded(WRONG_KEYS, detail, standing.retry_seconds or WINDOW_SECONDS)
+            taken.callback(_wrong_keys[kind].give_back, name)
+        try:
+            yield
+        except wrong:
+            taken.pop_all()
+            raise
 
 
 def address_of(request: Request | HttpRequest) -> str:

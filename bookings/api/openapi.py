@@ -178,6 +178,7 @@ def _key(_field: object) -> Described:
 _YEARS = f"{serializers.YEAR_MIN} to {serializers.YEAR_MAX}"
 _KINDS: Mapping[type[Field[Any, Any, Any, Any]], Callable[[Any], Described]] = {
     serializers.StrictString: _text,
+    serializers.FreeText: _text,
     serializers.StrictInteger: _range,
     serializers.StrictDate: _date,
     serializers.StrictCurrency: _currency,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import IO, Any, ClassVar, override
 
+from django.http import UnreadablePostError
 from rest_framework import exceptions
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
@@ -25,8 +26,9 @@ INTEGER_LITERAL_MAX = 20  # characters: a sign and the 19 digits of 2**63
 FLOAT_MAX = float("inf")
 
 _STEPS = {"[": 1, "{": 1, "]": -1, "}": -1}
-# Strings whole, so that a bracket inside one does not count; an open one cannot be JSON and is left to the reader.
-_BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+# Strings whole, so that a bracket inside one does not count; an open one, to its end, cannot be JSON and is left to the
+# reader. Possessive, and never without a match once begun: no character is looked at twice, whatever a client sends.
+_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,11 @@ class StrictJsonParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> Any:
-        body = stream.read(self.bytes_max + 1)
+        try:
+            body = stream.read(self.bytes_max + 1)
+        except UnreadablePostError:
+            detail = "the body did not arrive in time"
+            raise faults.Problem(HTTPStatus.REQUEST_TIMEOUT, "request-timeout", detail) from None
         if len(body) > self.bytes_max:
             raise too_large(self.bytes_max)
         return read(body)

@@ -12,7 +12,7 @@ from typing import Any, override
 from urllib.parse import quote
 
 from django.core.exceptions import RequestDataTooBig
-from django.db import InterfaceError, OperationalError
+from django.db import Error
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from drf_standardized_errors import formatter, handler
 from rest_framework import exceptions
@@ -22,7 +22,7 @@ from rest_framework.settings import api_settings
 from bookings import prices
 from bookings.api import faults
 from bookings.api.faults import Fault, Problem
-from ledger import outcomes, telemetry
+from ledger import outcomes, sql, telemetry
 
 CONTENT_TYPE = "application/problem+json"
 TYPE = "urn:amends:problem:"
@@ -110,7 +110,9 @@ def from_domain(exc: Exception) -> Exception:
             return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "conflict", detail, places)
         case outcomes.SubmissionGone():
             return Problem(HTTPStatus.GONE, "gone", "use a new key for a new booking")
-        case OperationalError() | InterfaceError():
+        case Error() if sql.passes(exc):
+            if sql.trouble(exc) is sql.Trouble.RECONNECT:
+                sql.replace_connection()  # one to a server that is read-only now still answers
             return Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", "nothing was lost; the same request may be sent again",
                 retry_after=RETRY_AFTER_SECONDS,

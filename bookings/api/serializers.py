@@ -14,6 +14,7 @@ from typing import Any, cast, override
 from rest_framework import serializers
 
 from bookings import requests
+from bookings.api import card_numbers
 from bookings.models import GUEST_LENGTH, NAME_LENGTH
 from ledger.outcomes import Money
 
@@ -56,6 +57,21 @@ class StrictString(serializers.Field[str, Any, str, Any]):
         if not is_text(data):
             self.fail("characters")
         return data
+
+
+class FreeText(StrictString):
+    """A text of the client's own, of which we ask only that it is no number of a card."""
+
+    default_error_messages = {
+        "card_number": "must not contain the number of a payment card: send none to us"
+    }
+
+    @override
+    def to_internal_value(self, data: Any) -> str:
+        text = super().to_internal_value(data)
+        if card_numbers.is_in(text):
+            self.fail("card_number")
+        return text
 
 
 class StrictInteger(serializers.Field[int, Any, int, Any]):
@@ -146,8 +162,8 @@ class BookingRequest(ClosedSerializer):
     room_type = StrictString(length=NAME_LENGTH)
     arrival = StrictDate()
     nights = StrictInteger(low=1, high=requests.NIGHTS_MAX)
-    guest = StrictString(length=GUEST_LENGTH, required=False)
-    client_reference = StrictString(length=GUEST_LENGTH, required=False)
+    guest = FreeText(length=GUEST_LENGTH, required=False)
+    client_reference = FreeText(length=GUEST_LENGTH, required=False)
     expected_total = MoneySerializer(required=False)
 
 
@@ -163,7 +179,7 @@ class StayRequest(ClosedSerializer):
 class CancelRequest(ClosedSerializer):
     """The body of a cancel, which may be left out."""
 
-    reason = StrictString(length=REASON_LENGTH, required=False)
+    reason = FreeText(length=REASON_LENGTH, required=False)
 
 
 def stay(body: Any) -> requests.ValidatedRequest:

@@ -18,7 +18,9 @@ from ledger import clock
 
 SECONDS_MAX = 30
 PAUSE_SECONDS, PAUSE_SECONDS_MAX, GROWTH = 0.05, 1.0, 1.5
-_PREFERENCE = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*")+')
+LENGTH_MAX = 1_024
+# An open string reaches to the end: no character is looked at twice.
+_PREFERENCE = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*+(?:"|\\?\Z))+')
 _WAIT = re.compile(r'\s*wait\s*=\s*(?:([0-9]{1,9})|"([0-9]{1,9})")\s*(?:;.*)?', re.IGNORECASE)
 
 
@@ -47,7 +49,7 @@ waiters = Waiters()
 
 def wanted(request: Request) -> int:
     """The seconds that a request prefers to wait, at most SECONDS_MAX; 0: none, or what we do not understand."""
-    for preference in _PREFERENCE.findall(request.META.get("HTTP_PREFER", "")):
+    for preference in _PREFERENCE.findall(request.META.get("HTTP_PREFER", "")[:LENGTH_MAX]):
         if found := _WAIT.fullmatch(preference):
             return min(int(found[1] or found[2]), SECONDS_MAX)
     return 0

@@ -1,15 +1,18 @@
 """What clients send and see of webhooks, member by member: no secret, no answer of a server, nobody else's id."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
-from bookings.api import faults, representations
+from bookings.api import faults, limits, representations
 from bookings.api.serializers import ClosedSerializer, StrictString, members
 from bookings.models import WebhookDelivery, WebhookEndpoint
 from bookings.webhook_tables import URL_LENGTH
-from bookings.webhooks import addresses, endpoints
+from bookings.webhooks import addresses, egress, endpoints
+
+MADE = "webhooks-made"
 
 
 class EndpointRequest(ClosedSerializer):
@@ -36,6 +39,14 @@ def refusals() -> Iterator[None]:
     except endpoints.TooMany as many:
         detail = f"at most {endpoints.ENDPOINTS_MAX} endpoints are enabled at a time"
         raise faults.Problem(HTTPStatus.CONFLICT, "too-many", detail) from many
+    except endpoints.TooManyToday as many:
+        detail = f"at most {endpoints.MADE_MAX} endpoints are made in a day, with those that ended"
+        raise limits.exceeded(MADE, detail, many.seconds) from many
+    except endpoints.Busy as busy:
+        detail = "other names are being looked up; the same request may be sent again"
+        raise faults.Problem(
+            HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", detail, retry_after=math.ceil(egress.LOOK_UP_SECONDS),
+        ) from busy  # fmt: skip
     except endpoints.Disabled as ended:
         detail = "the endpoint has ended; make a new one"
         raise faults.Problem(HTTPStatus.CONFLICT, "disabled", detail) from ended

@@ -60,6 +60,11 @@ class Target:
     path: str
 
     @property
+    def is_address(self) -> bool:
+        """Not a name; one that was judged when it was read."""
+        return _address(self.host) is not None
+
+    @property
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         port = "" if self.port == DEFAULT_PORTS[self.scheme] else f":{self.port}"

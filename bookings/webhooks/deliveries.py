@@ -3,7 +3,9 @@
 The promise: at least once. A delivery is made in the transaction that takes its event, and stays due until an answer says
 that it arrived, its term is over, or its endpoint ends. A claim and an answer are one short transaction each, none of them
 open while anything is sent; an answer counts only for the attempt it belongs to, so that whoever was too slow changes
-nothing. An endpoint that fails has one try out at a time and rests in between, so that it keeps nobody else waiting.
+nothing. An endpoint that fails has one try out at a time and rests in between. What is free goes to the tenant that has the
+fewest tries out, and each has a share at the most, over all processes: neither many endpoints nor slow ones keep another
+tenant waiting.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,10 +21,13 @@ from bookings.models import Booking, WebhookDelivery
 from bookings.webhooks import signing
 from bookings.webhooks.egress import Answer
 from bookings.webhooks.schedule import Schedule
-from ledger import events, journal, sql, telemetry
+from ledger import events, journal, shares, sql, telemetry
 from ledger.events import Event
 
-OUT_AT_ONCE = 4  # tries of one endpoint under way
+# Tries under way. Those of endpoints that fail may come on top: the others of their tenant cannot keep them out.
+OUT_AT_ONCE = 4  # of one endpoint
+OUT_OF_TENANT = 6
+FAILING_OUT_OF_TENANT = 3
 TRIES_KEPT = 20
 LEASE_TERMS = 6  # of WEBHOOK_SECONDS: a try, and the time until its answer is stored
 
@@ -34,27 +39,37 @@ JOIN bookings_webhookendpoint p ON p.tenant_id = e.tenant AND p.disabled_at IS N
 ON CONFLICT ON CONSTRAINT bookings_webhookdelivery_once DO NOTHING
 """
 
-CLAIM = """
-WITH due AS MATERIALIZED (
-    SELECT d.id FROM bookings_webhookendpoint p CROSS JOIN LATERAL (
-        SELECT w.id FROM bookings_webhookdelivery w
-        WHERE w.endpoint_id = p.id AND w.due_at <= (SELECT ledger_now())
-            AND (w.lease_until IS NULL OR w.lease_until <= (SELECT ledger_now()))
+# Whoever claims does so alone: who counts what is out while another claims would count too little.
+CLAIMS_ALONE = "SELECT pg_try_advisory_xact_lock(%s, hashtext('webhook tries'))"
+IS_DUE = """w.due_at <= (SELECT ledger_now()) AND (w.lease_until IS NULL OR w.lease_until <= (SELECT ledger_now()))"""
+# `turn`: how many tries its tenant has out with this one.
+CLAIM = f"""
+WITH held AS MATERIALIZED (
+    SELECT o.endpoint_id, p.tenant_id, p.failures > 0 AS is_failing
+    FROM bookings_webhookdelivery o JOIN bookings_webhookendpoint p ON p.id = o.endpoint_id
+    WHERE o.lease_until > (SELECT ledger_now())),
+ready AS (
+    SELECT d.id, d.due_at, row_number() OVER (PARTITION BY p.tenant_id ORDER BY d.due_at, d.id)
+        + (SELECT count(*) FROM held h WHERE h.tenant_id = p.tenant_id AND (h.is_failing OR NOT %(failing)s)) AS turn
+    FROM bookings_webhookendpoint p CROSS JOIN LATERAL (
+        SELECT w.id, w.due_at FROM bookings_webhookdelivery w
+        WHERE w.endpoint_id = p.id AND {IS_DUE}
         ORDER BY w.due_at
         LIMIT greatest(0, CASE WHEN p.failures = 0 THEN %(at_once)s ELSE 1 END - (
-            SELECT count(*) FROM bookings_webhookdelivery o
-            WHERE o.endpoint_id = p.id AND o.lease_until > (SELECT ledger_now())))
-        FOR NO KEY UPDATE SKIP LOCKED) d
+            SELECT count(*) FROM held h WHERE h.endpoint_id = p.id))) d
     WHERE p.disabled_at IS NULL AND (p.failures > 0) = %(failing)s
-        AND (p.paused_until IS NULL OR p.paused_until <= (SELECT ledger_now()))
-    LIMIT %(limit)s)
+        AND (p.paused_until IS NULL OR p.paused_until <= (SELECT ledger_now()))),
+due AS MATERIALIZED (
+    SELECT w.id FROM bookings_webhookdelivery w JOIN (
+        SELECT id FROM ready WHERE turn <= %(of_tenant)s ORDER BY turn, due_at LIMIT %(limit)s) r ON r.id = w.id
+    WHERE {IS_DUE} FOR NO KEY UPDATE OF w SKIP LOCKED)
 UPDATE bookings_webhookdelivery w SET attempts = w.attempts + 1,
     lease_until = ledger_now() + make_interval(secs => %(lease)s)
 FROM due, bookings_webhookendpoint p WHERE w.id = due.id AND p.id = w.endpoint_id
 RETURNING w.id, w.event_id, w.endpoint_id, w.attempts, w.body, p.url, p.failures, ledger_now(),
     ARRAY(SELECT s.secret FROM bookings_webhooksecret s
         WHERE s.endpoint_id = p.id AND (s.ends_at IS NULL OR s.ends_at > ledger_now()) ORDER BY s.id DESC)
-"""
+"""  # noqa: S608  a constant of this module
 
 # Locks deliveries, then endpoints, each in order of id: two that store at once do not wait for each other in a circle.
 LOCK = "SELECT FROM bookings_webhookdelivery WHERE id = ANY(%s::bigint[]) ORDER BY id FOR NO KEY UPDATE"
@@ -162,16 +177,19 @@ def _deliverable(taken: Sequence[Event]) -> list[dict[str, str]]:
 
 
 def claim(limit: int, *, failing: bool) -> list[Claimed]:
-    """At most so many tries, of endpoints that answered last time or of those that did not."""
+    """At most so many tries, of endpoints that answered last time or of those that did not; none while another claims."""
     if limit <= 0:
         return []
     params = {
         "limit": limit,
         "failing": failing,
         "at_once": OUT_AT_ONCE,
+        "of_tenant": FAILING_OUT_OF_TENANT if failing else OUT_OF_TENANT,
         "lease": LEASE_TERMS * settings.WEBHOOK_SECONDS,
     }
     with transaction.atomic(durable=True):
+        if not sql.fetch(CLAIMS_ALONE, [shares.ADVISORY_CLASS])[0][0]:
+            return []
         return [Claimed(*row) for row in sql.fetch(CLAIM, params)]
 
 

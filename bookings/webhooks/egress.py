@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from queue import Empty, SimpleQueue
@@ -62,18 +62,29 @@ def rules() -> Rules:
     )
 
 
-def look_up(target: Target, seconds: float) -> list[Address]:
-    """Every address of the target, all of them allowed; Refused otherwise. A resolver that hangs is left behind."""
-    found: SimpleQueue[list[Address] | None] = SimpleQueue()
-    threading.Thread(target=_resolve, args=(target, found), daemon=True).start()
+def _nothing() -> None:
+    """For whoever does not need to know when a resolver has ended."""
+
+
+def look_up(target: Target, seconds: float, ended: Callable[[], None] = _nothing) -> list[Address]:
+    """Every address of the target, all of them allowed; Refused otherwise, a name without one like a name of ours, so that
+    nobody learns which names there are inside. A resolver that hangs is left behind, and calls `ended` when it has.
+    """
+    found: SimpleQueue[list[Address]] = SimpleQueue()
+    resolver = threading.Thread(
+        target=_resolve, args=(target, found, ended), name="webhook-look-up", daemon=True
+    )
+    try:
+        resolver.start()
+    except RuntimeError:  # there is no thread left
+        ended()
+        raise
     try:
         known = found.get(timeout=max(seconds, 0))
     except Empty:
-        raise Refused("name_timeout", "its name could not be looked up in time") from None
-    if not known:
-        raise Refused("name_unknown", "its name has no address")
-    if not all(addresses.is_allowed(address, rules().networks) for address in known):
-        raise Refused("address", "must not be at a private or reserved address")
+        raise Refused("name_timeout", "has a name that could not be looked up in time") from None
+    if not known or not all(addresses.is_allowed(one, rules().networks) for one in known):
+        raise Refused("address", "must have a name that leads to public addresses, and to no other")
     return known
 
 
@@ -91,12 +102,16 @@ def post(url: str, headers: Mapping[str, str], body: bytes) -> Answer:
         return Answer(error=_word(error))
 
 
-def _resolve(target: Target, found: SimpleQueue[list[Address] | None]) -> None:
+def _resolve(target: Target, found: SimpleQueue[list[Address]], ended: Callable[[], None]) -> None:
+    known: list[Address] = []
     try:
         rows = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-        found.put(list(dict.fromkeys(ipaddress.ip_address(row[4][0]) for row in rows)))
+        known = list(dict.fromkeys(ipaddress.ip_address(row[4][0]) for row in rows))
     except (OSError, ValueError):
-        found.put(None)
+        pass
+    finally:
+        ended()  # first: whoever has the answer may ask the next
+    found.put(known)
 
 
 def _exchange(

@@ -2,11 +2,15 @@
 
 The promise: a secret is shown once, when it is made, and this role cannot read it again. Making the first endpoint is what
 makes a tenant's jobs leave events. A URL is checked here so that a mistake is told at once; what counts is the check of
-every try (`egress`), because names change.
+every try (`egress`), because names change. What a tenant may not make is refused before its name server is asked, and few
+are asked at once: a name that takes long holds few threads of the API, and none that another tenant needs.
 """
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from django.db import models, transaction
@@ -16,11 +20,20 @@ from bookings.models import WebhookEndpoint, WebhookSecret
 from bookings.webhook_tables import URL_LENGTH
 from bookings.webhooks import addresses, egress, signing
 from bookings.webhooks.addresses import Refused
-from ledger import events
+from ledger import events, sql
 
 ENDPOINTS_MAX = 10
+MADE_MAX = 50  # in a day, with those that ended: their rows stay
+LOOK_UPS_MAX = 2  # of this process, and one of a tenant
 LISTED_MAX = 100  # with those that were disabled, the newest first
 BOTH_VALID = timedelta(days=1)
+
+UNTIL_NEXT = """
+SELECT ceil(extract(epoch FROM made.created_at + interval '1 day' - ledger_now()))::int
+FROM (SELECT created_at FROM bookings_webhookendpoint WHERE tenant_id = %s
+    ORDER BY id DESC OFFSET %s LIMIT 1) made
+WHERE made.created_at > ledger_now() - interval '1 day'
+"""
 
 
 class TooMany(Exception):
@@ -33,6 +46,18 @@ class AlreadyThere(Exception):
     def __init__(self, endpoint_id: UUID) -> None:
         self.endpoint_id = endpoint_id
         super().__init__(f"endpoint {endpoint_id} has this URL")
+
+
+class TooManyToday(Exception):
+    """The tenant has made MADE_MAX endpoints within a day, and may make the next in so many seconds."""
+
+    def __init__(self, seconds: int) -> None:
+        self.seconds = seconds
+        super().__init__(f"the next may be made in {seconds} s")
+
+
+class Busy(Exception):
+    """As many names are looked up as may be at once, or one of the tenant's."""
 
 
 class Disabled(Exception):
@@ -48,19 +73,17 @@ class Made:
 
 
 def create(tenant_id: UUID, url: str) -> Made:
-    """A new endpoint. Refused for a URL that nothing is sent to; TooMany; AlreadyThere."""
+    """A new endpoint. Refused for a URL that nothing is sent to; AlreadyThere; TooMany; TooManyToday; Busy."""
     target = addresses.parse(url, egress.rules())
     if len(target.url) > URL_LENGTH:
         raise Refused("length", f"must have at most {URL_LENGTH} characters")
-    egress.look_up(target, egress.LOOK_UP_SECONDS)
+    _check(tenant_id, target.url)
+    if not target.is_address:
+        egress.look_up(target, egress.LOOK_UP_SECONDS, look_ups.take(tenant_id))
     secret = signing.new_secret()
     with transaction.atomic(durable=True):
         events.announce(tenant_id)  # its lock makes the tenant's requests take turns
-        enabled = _of(tenant_id).filter(disabled_at__isnull=True)
-        if (known := enabled.filter(url=target.url).first()) is not None:
-            raise AlreadyThere(known.id)
-        if enabled.count() >= ENDPOINTS_MAX:
-            raise TooMany
+        _check(tenant_id, target.url)
         endpoint = WebhookEndpoint.objects.create(tenant_id=tenant_id, url=target.url)
         WebhookSecret.objects.create(endpoint=endpoint, secret=secret)
     found = find(tenant_id, endpoint.id)
@@ -80,7 +103,9 @@ def listed(tenant_id: UUID) -> list[WebhookEndpoint]:
 
 
 def disable(endpoint: WebhookEndpoint, reason: str) -> None:
-    """End it for good. What it still had to be told stays in the log, and is not sent."""
+    """End it for good. What it still had to be told stays in the log, and is not sent. Its secrets go with it, whoever
+    ends it: by trigger.
+    """
     open_one = WebhookEndpoint.objects.filter(id=endpoint.id, disabled_at__isnull=True)
     open_one.update(disabled_at=Now(), disabled_reason=reason)
 
@@ -97,6 +122,42 @@ def rotate(endpoint: WebhookEndpoint) -> str:
         known.update(ends_at=Now() + BOTH_VALID)
         WebhookSecret.objects.create(endpoint=endpoint, secret=secret)
     return secret
+
+
+class LookUps:
+    """The look-ups under way in this process. A place is taken until the resolver has ended, which may be long after the
+    request that it was for; so no tenant has two.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tenants: set[UUID] = set()
+
+    def take(self, tenant_id: UUID) -> Callable[[], None]:
+        """A place, and how to give it back; Busy."""
+        with self._lock:
+            if tenant_id in self._tenants or len(self._tenants) >= LOOK_UPS_MAX:
+                raise Busy
+            self._tenants.add(tenant_id)
+        return partial(self._give_back, tenant_id)
+
+    def _give_back(self, tenant_id: UUID) -> None:
+        with self._lock:
+            self._tenants.discard(tenant_id)
+
+
+look_ups = LookUps()
+
+
+def _check(tenant_id: UUID, url: str) -> None:
+    """Whether the tenant may make one more."""
+    enabled = _of(tenant_id).filter(disabled_at__isnull=True)
+    if (known := enabled.filter(url=url).first()) is not None:
+        raise AlreadyThere(known.id)
+    if enabled.count() >= ENDPOINTS_MAX:
+        raise TooMany
+    if until_next := sql.fetch(UNTIL_NEXT, [tenant_id, MADE_MAX - 1]):
+        raise TooManyToday(max(1, until_next[0][0]))
 
 
 def _of(tenant_id: UUID) -> models.QuerySet[WebhookEndpoint]:

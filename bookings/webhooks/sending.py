@@ -1,8 +1,9 @@
 """The sweep that tells: fans events out, hands what is due to threads, and stores what came back.
 
-The promise: a slow server holds up nobody. A pass ends after its patience, whatever is still out; threads of this process
-go on, and the next pass stores what they brought. A pass that dies, or a process, leaves claims whose lease runs out: those
-tries are made again, under the same ids. Threads touch no database.
+The promise: a slow server holds up nobody, and many of one tenant no other tenant (by what `deliveries.claim` hands out). A
+pass ends after its patience, whatever is still out; threads of this process go on, and the next pass stores what they
+brought. A pass that dies, or a process, leaves claims whose lease runs out: those tries are made again, under the same ids.
+Threads touch no database.
 """
 
 import random

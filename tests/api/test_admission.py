@@ -30,6 +30,45 @@ def test_beyond_its_quota_a_tenant_gets_no_more_and_others_do(
     assert api.post(body, "c").status_code == 202
 
 
+def test_a_key_that_was_used_speaks_before_the_quota(
+    api: Any, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "OPEN_JOBS_MAX", 1)
+    first = api.post(body, "a")
+    again = api.post(body, "a")
+    assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
+    assert again["Idempotent-Replayed"] == "true"
+    assert_problem(api.post({**body, "nights": 1}, "a"), 422)
+    items = [{**body, "idempotency_key": "a"}]
+    bulk = api.send("POST", "/v1/bookings/bulk", {"bookings": items}).json()["items"]
+    assert [(item["status"], item["replayed"]) for item in bulk] == [(202, True)]
+    items.append({**body, "idempotency_key": "b"})
+    assert_exceeded(api.send("POST", "/v1/bookings/bulk", {"bookings": items}), "open-jobs")
+    assert hotels.accepted_rows() == (1, 1, 1)
+
+
+def test_what_made_no_booking_takes_no_place(
+    api: Any, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "OPEN_JOBS_MAX", 2)
+    assert [api.post(body, "a").status_code for _ in range(3)] == [202] * 3
+    assert_problem(api.post({**body, "hotel": "OTHER"}, "b"), 422)
+    assert api.post(body, "c").status_code == 202
+    assert_exceeded(api.post(body, "d"), "open-jobs")
+    assert hotels.accepted_rows() == (2, 2, 2)
+
+
+def test_a_place_that_was_counted_before_the_last_reading_is_not_given_back() -> None:
+    figures = admission._Figures()
+    figures.read(None, lambda: 0)
+    until = figures.add(None, 3, most=5)
+    assert until is not None
+    figures.give_back(None, 3, until - 1)
+    assert figures.add(None, 3, most=5) is None
+    figures.give_back(None, 3, until)
+    assert figures.add(None, 3, most=5) is not None
+
+
 def test_many_at_once_keep_to_the_quota(
     api: Any, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,12 +83,12 @@ def test_a_figure_that_was_read_slowly_does_not_forget_who_came_in_meanwhile() -
 
     def slowly() -> int:
         figures.read(None, lambda: 0)
-        assert figures.add(None, 1, most=5)
+        assert figures.add(None, 1, most=5) is not None
         return 0
 
     figures.read(None, slowly)
-    assert not figures.add(None, 5, most=5)
-    assert figures.add(None, 4, most=5)
+    assert figures.add(None, 5, most=5) is None
+    assert figures.add(None, 4, most=5) is not None
 
 
 def test_many_in_one_request_are_within_the_quota_or_none_is_booked(

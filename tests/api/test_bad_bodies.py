@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bookings.api import bulk, parsers
 from tests import hotels
 from tests.api.problems import assert_problem
 
@@ -198,3 +199,22 @@ def test_a_refused_request_leaves_its_key_usable(api: Any, body: dict[str, Any])
     accepted = api.post(body)
     assert accepted.status_code == 202
     assert "Idempotent-Replayed" not in accepted
+
+
+@pytest.mark.parametrize(
+    ("path", "size"),
+    [("/v1/bookings", parsers.BYTES_MAX), ("/v1/bookings/bulk", bulk.BYTES_MAX)],
+)
+@pytest.mark.parametrize("piece", [b'\\"', b"\\", b'"', b'""', b'"\\', b"[", b"[]", b"x"])
+def test_whatever_fills_a_body_is_looked_at_once(
+    api: Any, path: str, size: int, piece: bytes
+) -> None:
+    """Looking at the rest again from each place would take minutes, in which nobody else is served: past the time limit."""
+    body = (b'"' + piece * size)[:size]
+    headers = {"Idempotency-Key": "key"}
+    sent = {
+        "content_type": "application/json",
+        "headers": {"Authorization": f"Bearer {api.key}", **headers},
+    }
+    assert_problem(api.client.post(path, data=body, **sent), 400)
+    assert hotels.accepted_rows() == (0, 0, 0)

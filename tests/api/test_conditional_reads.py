@@ -58,6 +58,14 @@ def test_what_the_client_has_is_304_without_a_body(api: Any, path: str, spelled:
     assert (response.status_code, response.content) == (304, b"")
     assert response["ETag"] == tag
     assert response["Cache-Control"] == "no-store"
+    assert "Content-Length" not in response
+
+
+def test_head_tells_the_length_of_what_it_leaves_out(api: Any, path: str) -> None:
+    read, head = api.get(path), api.send("HEAD", path)
+    assert head.content == b""
+    assert head["Content-Length"] == str(len(read.content))
+    assert head["ETag"] == read["ETag"]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +117,19 @@ def test_news_that_are_there_are_not_waited_for(api: Any, path: str) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    ["wait", "wait=0", "wait=-1", "wait=x", "wait=1.5", "wait=\u0661", 'x="a, wait=5"', "waits=5"],
+    [
+        *(
+            "wait",
+            "wait=0",
+            "wait=-1",
+            "wait=x",
+            "wait=1.5",
+            "wait=\u0661",
+            'x="a, wait=5"',
+            "waits=5",
+        ),
+        *('"' + '\\"' * 400_000, '"' + "\\" * 800_001, "x," * 400_000 + "wait=5"),  # in no time
+    ],
 )
 def test_a_preference_that_we_do_not_understand_is_ignored(api: Any, path: str, given: str) -> None:
     response = psql.Thread(lambda: api.get(path, {"Prefer": given})).result(10)

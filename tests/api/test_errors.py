@@ -8,7 +8,8 @@ from django.db import OperationalError, connection
 from django.http import JsonResponse
 from django.test import RequestFactory
 
-from bookings.api import problems
+from bookings.api import auth, problems
+from bookings.models import ApiKey
 from ledger import crashpoints, outcomes
 from tests import hotels, psql
 from tests.api.problems import assert_problem
@@ -41,6 +42,53 @@ def test_a_backend_ended_by_the_server_is_503(api: Any, body: dict[str, Any]) ->
 
     with crashpoints.armed("booking.before_insert", end_our_backend):
         assert_problem(api.post(body), 503)
+    connection.close()
+    assert hotels.accepted_rows() == (0, 0, 0)
+
+
+def reads_only(_point: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
+
+
+def test_a_server_that_only_reads_is_503_and_its_connection_is_not_kept(
+    api: Any, body: dict[str, Any]
+) -> None:
+    with crashpoints.armed("booking.before_insert", reads_only):
+        assert_problem(api.post(body, "key"), 503)
+    assert hotels.accepted_rows() == (0, 0, 0)
+    assert api.post(body, "key").status_code == 202
+
+
+def test_of_many_in_one_request_each_is_503_on_a_server_that_only_reads(
+    api: Any, body: dict[str, Any]
+) -> None:
+    items = [{**body, "idempotency_key": f"key-{n}"} for n in range(2)]
+    with crashpoints.armed("booking.before_insert", reads_only):
+        answer = api.send("POST", "/v1/bookings/bulk", {"bookings": items})
+    assert [item["status"] for item in answer.json()["items"]] == [503, 503]
+    assert hotels.accepted_rows() == (0, 0, 0)
+
+
+def test_a_key_is_as_good_on_a_server_that_only_reads(api: Any, body: dict[str, Any]) -> None:
+    booking = api.book(body)
+    auth.lookups.forget(f"Bearer {api.key}")
+    ApiKey.objects.update(last_used_at=None)
+    reads_only("")
+    try:
+        assert api.get(f"/v1/bookings/{booking}").status_code == 200
+    finally:
+        connection.close()
+    assert ApiKey.objects.get().last_used_at is None
+
+
+def test_while_keys_cannot_be_looked_up_nobody_is_let_in(api: Any, body: dict[str, Any]) -> None:
+    auth.lookups.forget(f"Bearer {api.key}")
+    with psql.connected() as owner, owner.transaction(), connection.cursor() as cursor:
+        owner.execute("LOCK TABLE bookings_apikey")
+        cursor.execute("SET lock_timeout = '50ms'")
+        assert_problem(api.post(body), 503)
+        assert_problem(api.get("/v1/bookings"), 503)
     connection.close()
     assert hotels.accepted_rows() == (0, 0, 0)
 

@@ -62,6 +62,15 @@ def test_of_a_prefix_only_so_many_are_looked_at_from_wherever(api: Any) -> None:
     assert ApiKey.objects.get().last_used_at is None
 
 
+def test_a_prefix_that_is_guessed_at_is_not_held_against_an_address(api: Any) -> None:
+    while ask(guess(api.row.prefix), somewhere()).status_code == 401:
+        pass
+    address = somewhere()
+    assert [ask(api.key, address).status_code for _ in range(MOST + 1)] == [429] * (MOST + 1)
+    _, other = ApiKey.objects.create_key(tenant=api.row.tenant, name="other")
+    assert ask(other, address).status_code == 200
+
+
 def test_many_at_once_are_not_more(database: None) -> None:
     address = somewhere()
 

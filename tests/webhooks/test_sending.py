@@ -312,7 +312,13 @@ def test_claims_use_an_index_and_an_idle_pass_reads_no_table(told: Told) -> None
         [told.endpoint_id, booking.id],
     )
     sql.fetch("ANALYZE ledger_event, bookings_webhookdelivery")
-    params: dict[str, Any] = {"limit": 16, "failing": False, "at_once": 4, "lease": 60.0}
+    params: dict[str, Any] = {
+        "limit": 16,
+        "failing": False,
+        "at_once": 4,
+        "of_tenant": 6,
+        "lease": 60,
+    }
     plans = sql.fetch(f"EXPLAIN {deliveries.CLAIM}", params)
     plans += sql.fetch("EXPLAIN SELECT id FROM ledger_event WHERE pending ORDER BY id LIMIT 500")
     text = "\n".join(row[0] for row in plans)
