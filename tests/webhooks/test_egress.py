@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pytest_django.fixtures import Settings
 
 from bookings.webhooks import egress
 from bookings.webhooks.egress import Answer
+from tests import certificates
 from tests.webhooks import receivers
 from tests.webhooks.receivers import Receiver, drip, status
 
@@ -131,24 +131,7 @@ def test_a_name_that_changes_its_mind_meets_the_address_that_was_judged(
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for NAME, its key behind it."""
-    place = tmp_path_factory.mktemp("tls")
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-    ]
-    command += ["-days", "2", "-subj", f"/CN={NAME}", "-addext", f"subjectAltName=DNS:{NAME}"]
-    command += ["-keyout", str(place / "key"), "-out", str(place / "cert")]
-    subprocess.run(command, check=True, capture_output=True, timeout=20)
-    both = place / "both.pem"
-    both.write_text((place / "cert").read_text() + (place / "key").read_text())
-    return both
+    return certificates.make(tmp_path_factory.mktemp("tls"), NAME)
 
 
 @pytest.fixture
