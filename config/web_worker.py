@@ -11,6 +11,7 @@ import uuid
 from http import HTTPStatus
 from typing import Any, override
 
+from gunicorn import util
 from gunicorn.http import errors
 from gunicorn.http.parser import RequestParser
 from gunicorn.http.unreader import SocketUnreader
@@ -19,6 +20,7 @@ from gunicorn.workers.gthread import ThreadWorker
 from ledger import telemetry
 
 ARRIVAL_SECONDS = 10.0  # for a request to be here, head and body; and for a client to take each piece of its answer
+LINGER_SECONDS = 0.5  # for a client to close, once it has all of its last answer
 
 
 class TooSlow(errors.ParseException):  # type: ignore[misc]
@@ -47,12 +49,12 @@ class Reader(SocketUnreader):  # type: ignore[misc]
 
     @override
     def chunk(self, size_hint: int | None = None) -> bytes:
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        self.sock.settimeout(left)
+        # What is here by now is taken, however late we come to read it: that we are slow is not the client's fault.
+        self.sock.settimeout(max(0.0, self.deadline - time.monotonic()))
         try:
             return bytes(super().chunk(size_hint))
+        except BlockingIOError:
+            raise TimeoutError from None
         finally:
             self.sock.settimeout(ARRIVAL_SECONDS)  # of what is written from now on
 
@@ -81,7 +83,20 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     def handle(self, conn: Any) -> Any:
         if conn.parser is None and not self.cfg.is_ssl:
             conn.parser = Parser(self.cfg, conn.sock, conn.client)
-        return super().handle(conn)
+        goes_on = super().handle(conn)
+        if goes_on is False:
+            # By this thread: gunicorn's main one would linger over each, and serve nobody meanwhile.
+            util.close_graceful(conn.sock, timeout=LINGER_SECONDS)
+            conn.close = _is_closed
+        return goes_on
+
+    @override
+    def handle_request(self, req: Any, conn: Any) -> Any:
+        try:
+            return super().handle_request(req, conn)
+        except TimeoutError:
+            telemetry.emit("answer.not_taken", level="warning", address=conn.client[0])
+            return False
 
     @override
     def handle_error(self, req: Any, client: Any, addr: Any, exc: Exception) -> None:
@@ -97,6 +112,10 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             answer = answer_of(status, request_id)
         with contextlib.suppress(OSError):
             client.sendall(answer)
+
+
+def _is_closed(*, graceful: bool = False) -> None:
+    """In the place of closing what is closed already."""
 
 
 def status_of(exc: Exception) -> HTTPStatus:

@@ -54,6 +54,7 @@ EVENTS = frozenset(
         "webhook.disabled",
         "request.failed",
         "request.unreadable",
+        "answer.not_taken",
         "key.use_not_noted",
         "keys.guessed",
         "rates.parted",

@@ -9,6 +9,7 @@ used speaks first: its booking waits already, or has ended, and whoever asks for
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from uuid import UUID
 
@@ -40,7 +41,7 @@ class _Figures:
         fresh = read()
         with self._lock:
             # Else another was quicker, and some are let in by what it read.
-            if self._known.get(name, (0.0, 0.0))[0] == until:
+            if self._known.get(name, (until, 0.0))[0] == until:
                 if len(self._known) >= TENANTS_MAX:
                     self._known.clear()
                 self._known[name] = (clock.monotonic() + CACHE_SECONDS, fresh)
@@ -66,34 +67,48 @@ class _Figures:
 figures = _Figures()
 
 
+@dataclass(slots=True)
+class Place:
+    """What was taken for some keys. `made`: how many of them made a booking, for their block to say."""
+
+    taken: int = 0
+    until: float | None = None
+    used: frozenset[str] = frozenset()
+    refusal: faults.Problem | None = None
+    made: int = 0
+
+    def refusal_of(self, key: str) -> faults.Problem | None:
+        return None if key in self.used else self.refusal
+
+
 @contextmanager
-def place(tenant_id: UUID, keys: Sequence[str]) -> Iterator[Callable[[int], None]]:
-    """Around the acceptance of what these keys ask for: a `faults.Problem` where they are too many, 429 over the quota, 503
-    while overloaded. The block says how many it made; the others' places are given back.
+def place(tenant_id: UUID, keys: Sequence[str]) -> Iterator[Place]:
+    """Around the acceptance of what these keys ask for. Where they are too many, those that were used are let through, and
+    the others refused: 429 over the quota, 503 while overloaded; a `faults.Problem` where there are no used ones. Places of
+    what makes no booking are given back.
     """
-    made = 0
-
-    def keep(count: int) -> None:
-        nonlocal made
-        made = count
-
-    taken, until = _take_for(tenant_id, keys)
+    found = _take_for(tenant_id, keys)
     try:
-        yield keep
+        yield found
     finally:
-        if until is not None:
-            figures.give_back(tenant_id, taken - made, until)
+        if found.until is not None:
+            figures.give_back(tenant_id, found.taken - found.made, found.until)
 
 
-def _take_for(tenant_id: UUID, keys: Sequence[str]) -> tuple[int, float | None]:
+def _take_for(tenant_id: UUID, keys: Sequence[str]) -> Place:
+    if not keys:
+        return Place()
     try:
-        return len(keys), _take(tenant_id, len(keys))
-    except faults.Problem:
-        used = submission.used(tenant_id, keys)
-        new = sum(key not in used for key in keys)
-        if new == len(keys):
+        return Place(len(keys), _take(tenant_id, len(keys)))
+    except faults.Problem as refusal:
+        used = frozenset(submission.used(tenant_id, keys))
+        if not used:
             raise
-        return new, _take(tenant_id, new) if new else None
+        new = sum(key not in used for key in keys)
+        try:
+            return Place(new, _take(tenant_id, new) if new else None, used)
+        except faults.Problem:
+            return Place(used=used, refusal=refusal)
 
 
 def _take(tenant_id: UUID, units: int) -> float | None:

@@ -61,9 +61,9 @@ class Bookings(Resource):
         parsers.require_json(request)
         wanted = serializers.validated(request.data)
         tenant = auth.tenant_of(request)
-        with admission.place(tenant.id, [key]) as keep:
+        with admission.place(tenant.id, [key]) as place:
             booked = submission.book(tenant, key, wanted)
-            keep(booked.created)
+            place.made = int(booked.created)
         is_new = booked.created
         seen = selectors.accepted(booked, wanted) if is_new else selectors.current(booked.booking)
         body = representations.booking(seen)

@@ -78,12 +78,13 @@ class Bulk(Resource):
         self.count(request, len(items) - 1)  # the request itself is counted already
         tenant = auth.tenant_of(request)
         read = [_read(item) for item in items]
-        wanted = [one for one in read if isinstance(one, tuple)]
-        with admission.place(tenant.id, [key for key, _ in wanted]) as keep:
-            found = submission.book_each(tenant, wanted)
-            keep(sum(isinstance(one, Booked) and one.created for one in found))
+        keys = [one[0] for one in read if isinstance(one, tuple)]
+        with admission.place(tenant.id, keys) as place:
+            asked = [_unless_refused(place, one) for one in read]
+            found = submission.book_each(tenant, [one for one in asked if isinstance(one, tuple)])
+            place.made = sum(isinstance(one, Booked) and one.created for one in found)
         booked = iter(found)
-        answers = [next(booked) if isinstance(one, tuple) else one for one in read]
+        answers = [next(booked) if isinstance(one, tuple) else one for one in asked]
         return Response({"items": [_item(*pair) for pair in zip(items, answers, strict=True)]})
 
 
@@ -94,6 +95,12 @@ def _read(item: Any) -> Wanted | exceptions.ValidationError:
         return error
     key: str = found.pop("idempotency_key")
     return key, request_of(found)
+
+
+def _unless_refused(
+    place: admission.Place, item: Wanted | exceptions.ValidationError
+) -> Wanted | exceptions.APIException:
+    return (place.refusal_of(item[0]) or item) if isinstance(item, tuple) else item
 
 
 def _item(sent: Any, answer: Booked | Exception) -> dict[str, Any]:

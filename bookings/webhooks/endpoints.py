@@ -7,7 +7,8 @@ are asked at once: a name that takes long holds few threads of the API, and none
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -24,7 +25,8 @@ from ledger import events, sql
 
 ENDPOINTS_MAX = 10
 MADE_MAX = 50  # in a day, with those that ended: their rows stay
-LOOK_UPS_MAX = 2  # of this process, and one of a tenant
+LOOK_UPS_MAX = 2  # that requests of this process wait for, and one of a tenant
+RESOLVERS_MAX = 16  # at work in this process, also those that nobody waits for any more
 LISTED_MAX = 100  # with those that were disabled, the newest first
 BOTH_VALID = timedelta(days=1)
 
@@ -79,7 +81,8 @@ def create(tenant_id: UUID, url: str) -> Made:
         raise Refused("length", f"must have at most {URL_LENGTH} characters")
     _check(tenant_id, target.url)
     if not target.is_address:
-        egress.look_up(target, egress.LOOK_UP_SECONDS, look_ups.take(tenant_id))
+        with look_ups.waiting(tenant_id) as ended:
+            egress.look_up(target, egress.LOOK_UP_SECONDS, ended)
     secret = signing.new_secret()
     with transaction.atomic(durable=True):
         events.announce(tenant_id)  # its lock makes the tenant's requests take turns
@@ -125,21 +128,29 @@ def rotate(endpoint: WebhookEndpoint) -> str:
 
 
 class LookUps:
-    """The look-ups under way in this process. A place is taken until the resolver has ended, which may be long after the
-    request that it was for; so no tenant has two.
+    """The look-ups under way in this process. A resolver may be at work long after the request that it was for; until it has
+    ended its tenant gets no other, and takes nobody else's place.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tenants: set[UUID] = set()
+        self._waiting = 0
 
-    def take(self, tenant_id: UUID) -> Callable[[], None]:
-        """A place, and how to give it back; Busy."""
+    @contextmanager
+    def waiting(self, tenant_id: UUID) -> Iterator[Callable[[], None]]:
+        """A place for as long as its request waits, and what to call when the resolver has ended; Busy."""
         with self._lock:
-            if tenant_id in self._tenants or len(self._tenants) >= LOOK_UPS_MAX:
+            is_full = self._waiting >= LOOK_UPS_MAX or len(self._tenants) >= RESOLVERS_MAX
+            if is_full or tenant_id in self._tenants:
                 raise Busy
             self._tenants.add(tenant_id)
-        return partial(self._give_back, tenant_id)
+            self._waiting += 1
+        try:
+            yield partial(self._give_back, tenant_id)
+        finally:
+            with self._lock:
+                self._waiting -= 1
 
     def _give_back(self, tenant_id: UUID) -> None:
         with self._lock:

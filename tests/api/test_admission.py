@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.conf import settings
@@ -43,8 +44,29 @@ def test_a_key_that_was_used_speaks_before_the_quota(
     bulk = api.send("POST", "/v1/bookings/bulk", {"bookings": items}).json()["items"]
     assert [(item["status"], item["replayed"]) for item in bulk] == [(202, True)]
     items.append({**body, "idempotency_key": "b"})
-    assert_exceeded(api.send("POST", "/v1/bookings/bulk", {"bookings": items}), "open-jobs")
+    known, new = api.send("POST", "/v1/bookings/bulk", {"bookings": items}).json()["items"]
+    assert (known["status"], known["replayed"]) == (202, True)
+    assert (new["status"], new["problem"]["violated-policies"]) == (429, ["open-jobs"])
     assert hotels.accepted_rows() == (1, 1, 1)
+
+
+def test_many_that_are_no_requests_are_told_so_whatever_is_full(
+    api: Any, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "OPEN_JOBS_MAX", 1)
+    assert api.post(body, "a").status_code == 202
+    (item,) = api.send("POST", "/v1/bookings/bulk", {"bookings": [{}]}).json()["items"]
+    assert item["status"] == 400
+
+
+def test_figures_of_too_many_tenants_are_forgotten_also_while_one_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admission, "TENANTS_MAX", 1)
+    figures, one, other = admission._Figures(), uuid4(), uuid4()
+    monkeypatch.setattr(admission, "CACHE_SECONDS", -1.0)  # each is old at once
+    figures.read(one, lambda: 1)
+    assert figures.read(one, lambda: figures.read(other, lambda: 2) + 1) == 3
 
 
 def test_what_made_no_booking_takes_no_place(

@@ -25,6 +25,7 @@ __all__ = ["live"]
 pytestmark = pytest.mark.timeout(180)
 CANARY = "canary-77aa"
 SLACK_SECONDS = 20.0  # beside the limit that is tested, on a machine that is busy
+STAYING = 20  # of each kind
 THREADS = 8  # of the stack's web process
 MEBIBYTE = 1024 * 1024
 HUGE = 100 * MEBIBYTE
@@ -217,6 +218,19 @@ def test_who_does_not_read_keeps_no_thread(web: Web) -> None:
         for _ in range(50):  # by the last of them, all of those wait to be read
             assert web.ask(web.head(LINE)).status == 200
         assert time.monotonic() - began < 3 * web_worker.ARRIVAL_SECONDS + SLACK_SECONDS
+
+
+def test_who_stays_after_the_last_answer_holds_up_nobody(web: Web) -> None:
+    """Gunicorn lingers over each that does not close, and by itself would do so where nobody else is served meanwhile."""
+    with contextlib.ExitStack() as stack:
+        for request in (b"x\r\n\r\n", web.head(LINE, "Connection: close")) * STAYING:
+            wire = stack.enter_context(web.connected())
+            wire.sendall(request)
+        began = time.monotonic()
+        assert web.ask(web.head(LINE)).status == 200
+        assert (
+            time.monotonic() - began < SLACK_SECONDS
+        )  # two seconds for each of them is a minute and more
 
 
 def flood(wire: socket.socket, request: bytes) -> None:

@@ -3,6 +3,7 @@
 import socket
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from bookings.models import Scope, WebhookEndpoint
 from bookings.webhooks import egress, endpoints
 from ledger import sql
-from tests import hotels
+from tests import hotels, psql
+from tests.acceptance.live import until
 from tests.api.problems import assert_problem, without_instance
 from tests.api.test_webhooks_api import Manager, manager
 from tests.webhooks.conftest import receiver
@@ -51,10 +53,28 @@ def code_of(answer: Any) -> str:
     return str(assert_problem(answer, 400)["errors"][0]["code"])
 
 
-def test_names_that_hang_take_two_places_one_of_a_tenant_until_their_resolvers_end(
+def test_so_many_requests_wait_for_names_at_once(
+    manager: Manager, receiver: Receiver, names: NameServer
+) -> None:
+    url = f"http://{HOST}:{receiver.port}/hook"
+    names.answers[HOST] = "127.0.0.1"
+    others = [
+        Manager(f"other-{n}", scopes=[Scope.WEBHOOKS.value]) for n in range(endpoints.LOOK_UPS_MAX)
+    ]
+    making = [psql.Thread(partial(other.make, url)) for other in others]
+    until(lambda: len(names.asked) == endpoints.LOOK_UPS_MAX, 20)
+    assert_problem(manager.make(url), 503)
+    names.released.set()
+    assert [one.result(20).status_code for one in making] == [201] * endpoints.LOOK_UPS_MAX
+    assert manager.make(url).status_code == 201
+
+
+def test_names_that_hang_take_no_other_tenants_place_until_resolvers_are_too_many(
     manager: Manager, receiver: Receiver, names: NameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(egress, "LOOK_UP_SECONDS", 0.2)
+    monkeypatch.setattr(endpoints, "LOOK_UPS_MAX", 1)
+    monkeypatch.setattr(endpoints, "RESOLVERS_MAX", 2)
     names.answers[HOST] = "127.0.0.1"
     url = f"http://{HOST}:{receiver.port}/hook"
     second, third = (Manager(name, scopes=[Scope.WEBHOOKS.value]) for name in ("second", "third"))
@@ -64,7 +84,7 @@ def test_names_that_hang_take_two_places_one_of_a_tenant_until_their_resolvers_e
     assert again["Retry-After"] == "1"
     assert code_of(second.make(url)) == "name_timeout"
     assert_problem(third.make(url), 503)
-    assert names.asked == [HOST] * endpoints.LOOK_UPS_MAX
+    assert names.asked == [HOST] * endpoints.RESOLVERS_MAX
     assert third.make(receiver.url()).status_code == 201  # an address needs no look-up
     names.released.set()
     for thread in threading.enumerate():
