@@ -10,6 +10,7 @@ from django.test import RequestFactory
 
 from bookings.api import auth, problems
 from bookings.models import ApiKey
+from config import settings
 from ledger import crashpoints, outcomes
 from tests import hotels, psql
 from tests.api.problems import assert_problem
@@ -91,6 +92,20 @@ def test_while_keys_cannot_be_looked_up_nobody_is_let_in(api: Any, body: dict[st
         assert_problem(api.get("/v1/bookings"), 503)
     connection.close()
     assert hotels.accepted_rows() == (0, 0, 0)
+
+
+def test_what_takes_too_long_to_find_is_503_within_the_roles_limit(
+    api: Any, body: dict[str, Any]
+) -> None:
+    api.book(body)
+    with psql.connected() as owner, owner.transaction(), connection.cursor() as cursor:
+        owner.execute("LOCK TABLE bookings_booking")
+        cursor.execute("SET statement_timeout = '50ms'")
+        for path in ("/v1/bookings", "/v1/bookings?class=confirmed"):
+            assert_problem(api.get(path), 503)
+    connection.close()
+    limit = f"statement_timeout={int(settings.STATEMENT_SECONDS * 1000)}"
+    assert limit in settings.database("api")["OPTIONS"]["options"]
 
 
 def test_a_bug_is_500_and_shows_nothing(api: Any, body: dict[str, Any]) -> None:
