@@ -14,6 +14,7 @@ import pytest
 from django.conf import settings
 
 from tests.api.problems import assert_problem
+from tests.api.test_wrong_keys import somewhere
 
 pytestmark = pytest.mark.timeout(120)
 TRIES = 200
@@ -61,9 +62,11 @@ def test_a_wrong_secret_takes_as_long_as_a_wrong_prefix(
 ) -> None:
     monkeypatch.setattr(settings, "WRONG_KEYS_PER_MINUTE", 100 * TRIES)
 
+    address = somewhere()  # these count, and are held against nobody else
+
     def ask(prefix: str) -> Any:
-        header = f"Bearer {prefix}.{secrets.token_hex(16)}"
-        return api.client.get("/v1/bookings", headers={"Authorization": header})
+        header = {"Authorization": f"Bearer {prefix}.{secrets.token_hex(16)}"}
+        return api.client.get("/v1/bookings", headers=header, REMOTE_ADDR=address)
 
     assert_problem(ask(api.row.prefix), 401)
     assert_alike(lambda: ask(api.row.prefix), lambda: ask(secrets.token_hex(4)))
