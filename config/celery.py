@@ -13,7 +13,7 @@ from celery import Celery
 from django.conf import settings
 from kombu import Queue
 
-from config import worker
+from config import broker, worker
 from ledger.states import Lane
 
 SWEEP_EXPIRES_SECONDS = 900
@@ -22,6 +22,7 @@ LANES = {"bookings.webhooks": Lane.WEBHOOKS}  # of sweeps that have their own
 app = Celery("amends", set_as_current=True)
 app.conf.update(
     broker_url=settings.BROKER_URL,
+    broker_use_ssl=broker.verified(settings.BROKER_URL),
     result_backend=None,
     task_ignore_result=True,
     task_serializer="json",

@@ -4,6 +4,7 @@ middle of a write, and no connection is shared by two processes. With `--databas
 
 import re
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.apps import apps
 from django.conf import settings
@@ -22,6 +23,7 @@ def register() -> None:
     register_check(shared_connections, "amends")
     register_check(bench_route, "amends")
     register_check(limits, "amends")
+    register_check(broker_account, "amends", deploy=True)
     register_check(evictions, Tags.database)
     register_check(webhooks, "amends")
     register_check(webhooks_of_development, "amends", deploy=True)
@@ -117,6 +119,15 @@ def webhooks_of_development(app_configs: Any = None, **kwargs: Any) -> list[Chec
         text = "WEBHOOK_NETWORKS lets tenants send requests to these networks"
         found.append(CheckWarning(text, id="config.W003"))
     return found
+
+
+def broker_account(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """Whoever reaches the broker can ring, and throw tickets away."""
+    found = urlsplit(settings.BROKER_URL)
+    if found.scheme not in ("redis", "rediss") or found.password:
+        return []
+    text = "BROKER_URL holds no password: whoever reaches the broker can write to it"
+    return [CheckWarning(text, id="config.W004")]
 
 
 def evictions(databases: Any = None, **kwargs: Any) -> list[CheckMessage]:

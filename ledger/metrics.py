@@ -46,6 +46,10 @@ class LedgerCollector(Collector):
             "Openings in a row of a provider's circuit; 0 while it is closed",
             labels=["provider"],
         )
+        undone = GaugeMetricFamily(
+            "ledger_undone_recently",
+            "Jobs that ended undone in the last five minutes, of the tenant with the most",
+        )
         up = GaugeMetricFamily("ledger_database_up", "1 when this scrape could read the ledger")
         try:
             for saga, state, count in selectors.open_jobs():
@@ -58,12 +62,13 @@ class LedgerCollector(Collector):
                 age.add_metric([lane], seconds)
             for provider in permits.standing():
                 opened.add_metric([provider.name], provider.opened)
+            undone.add_metric([], max((n for _, n in selectors.undone_recently()), default=0))
         except Error:
             up.add_metric([], 0)
             yield up
             return
         up.add_metric([], 1)
-        yield from (jobs, age, swept, failed, opened, up)
+        yield from (jobs, age, swept, failed, opened, undone, up)
 
 
 _collector = LedgerCollector()

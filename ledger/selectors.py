@@ -32,6 +32,19 @@ def open_jobs() -> list[tuple[str, str, int]]:
     return [tuple(row) for row in sql.fetch(OPEN)]
 
 
+RECENT_SECONDS, TENANTS_SHOWN = 300, 5
+UNDONE = """
+SELECT t.name, count(*) FROM ledger_job j JOIN ledger_tenant t ON t.id = j.tenant_id
+WHERE j.finished_at > (SELECT ledger_now()) - make_interval(secs => %s) AND j.state = 'compensated'
+GROUP BY t.name ORDER BY count(*) DESC, t.name LIMIT %s
+"""
+
+
+def undone_recently() -> list[tuple[str, int]]:
+    """Who had the most jobs end undone in the last RECENT_SECONDS: each may have cost fees, and gave nothing."""
+    return [tuple(row) for row in sql.fetch(UNDONE, [RECENT_SECONDS, TENANTS_SHOWN])]
+
+
 # Where tenants have caps, what is over one cannot run: tenant by tenant then, as promotion reads them.
 DUE = "SELECT min(due_at) FROM ledger_job WHERE state = 'waiting' AND lane = l.lane AND due_at <= (SELECT ledger_now())"
 DUE_UNDER_CAPS = f"""SELECT CASE WHEN l.lane = %(lane)s THEN (SELECT min(d.due_at) FROM room CROSS JOIN LATERAL (

@@ -16,6 +16,7 @@ Kept here: whatever was asked of it, the end of its block leaves no thread, no c
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Coroutine
@@ -53,12 +54,16 @@ class _How:
 class Proxy:
     """A proxy in a thread of its own. `cut` sees each piece that a client sends and may ask for that connection's end:
     `before` the target gets the piece, or `after` the target has answered it, and the client never hears that answer.
+    With `tls` clients speak TLS to it, and it speaks plainly to the target.
     """
 
-    def __init__(self, target: Target, *, cut: Cutter = never) -> None:
+    def __init__(
+        self, target: Target, *, cut: Cutter = never, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.connections = 0  # accepted since the start
         self.port = 0
         self._how = _How(target, cut)
+        self._tls = tls
         self._lines: dict[_Line, asyncio.Task[None]] = {}
         self._server: asyncio.Server | None = None
         self._loop = asyncio.new_event_loop()
@@ -101,7 +106,9 @@ class Proxy:
     async def _listen(self) -> None:
         if self._server is None:
             listener = _listener(self.port)
-            self._server = await asyncio.start_server(self._accept, sock=listener, limit=PIECE)
+            self._server = await asyncio.start_server(
+                self._accept, sock=listener, limit=PIECE, ssl=self._tls
+            )
 
     async def _deafen(self) -> None:
         if self._server is not None:

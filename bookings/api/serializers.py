@@ -14,7 +14,7 @@ from typing import Any, cast, override
 from rest_framework import serializers
 
 from bookings import requests
-from bookings.api import card_numbers
+from bookings.api import card_numbers, credentials
 from bookings.models import GUEST_LENGTH, NAME_LENGTH
 from ledger.outcomes import Money
 
@@ -60,10 +60,11 @@ class StrictString(serializers.Field[str, Any, str, Any]):
 
 
 class FreeText(StrictString):
-    """A text of the client's own, of which we ask only that it is no number of a card."""
+    """A text of the client's own, of which we ask only that it is neither a number of a card nor a secret."""
 
     default_error_messages = {
-        "card_number": "must not contain the number of a payment card: send none to us"
+        "card_number": "must not contain the number of a payment card: send none to us",
+        "credential": "must not contain a key, a token or the check code of a card: send none to us",
     }
 
     @override
@@ -71,6 +72,8 @@ class FreeText(StrictString):
         text = super().to_internal_value(data)
         if card_numbers.is_in(text):
             self.fail("card_number")
+        if credentials.is_in(text):
+            self.fail("credential")
         return text
 
 

@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from bookings.api import card_numbers
+from bookings.api import card_numbers, credentials
 from bookings.models import Booking
 from ledger import models
 from tests import hotels
@@ -155,6 +155,40 @@ def test_nor_is_it_taken_among_many_or_with_a_cancel(api: Any, body: dict[str, A
 @pytest.mark.parametrize("text", OTHERS)
 def test_what_only_looks_a_little_like_one_is_taken(text: str) -> None:
     assert not card_numbers.is_in(text)
+
+
+SECRETS = [
+    "CVV 123", "cvc: 1234", "late arrival, cvc2=123", "CID-1234",
+    "sk_" + "live_a1B2c3D4a1B2c3D4", "tok_1N3T00LkdIwHu7ixt44h1F8k", "whsec_bm90LWEtc2VjcmV0LW9ubHktYW4tZXhhbXBsZQ==",
+    "use aB3dE6gH." + "x9" * 16, "live_aB3dE6gH." + "x9" * 16,
+]  # fmt: skip
+NO_SECRETS = [
+    "cvc", "ACV 123", "CID 12345", "task_force", "tok_yo", "acidity 1234", "pm_", "a.b", "v1.2.3",
+    "aB3dE6gH." + "x9" * 17, "receipt.pdf", "no civil 123 code", "",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SECRETS)
+@pytest.mark.parametrize("member", ["guest", "client_reference"])
+def test_what_lets_somebody_in_is_refused_and_kept_nowhere(
+    api: Any, body: dict[str, Any], caplog: pytest.LogCaptureFixture, member: str, text: str
+) -> None:
+    caplog.set_level("INFO")
+    refused = api.post({**body, member: text})
+    found = assert_problem(refused, 400, f"/{member}")
+    assert [error["code"] for error in found["errors"]] == ["credential"]
+    assert text not in refused.content.decode() + caplog.text
+    assert hotels.accepted_rows() == (0, 0, 0)
+
+
+def test_a_key_of_our_own_is_refused(api: Any, body: dict[str, Any]) -> None:
+    assert_problem(api.post({**body, "guest": f"Ann {api.key}"}), 400, "/guest")
+    assert hotels.accepted_rows() == (0, 0, 0)
+
+
+@pytest.mark.parametrize("text", NO_SECRETS)
+def test_what_only_sounds_like_one_is_taken(text: str) -> None:
+    assert not credentials.is_in(text)
 
 
 def test_a_booking_with_an_id_of_digits_and_letters_is_taken(

@@ -48,7 +48,7 @@ def test_each_process_has_its_role_and_the_sandbox_no_address_of_ours(
 
 def test_no_password_has_a_default() -> None:
     text = (ROOT / "compose.yaml").read_text()
-    for name in ("POSTGRES_PASSWORD", "DJANGO_SECRET_KEY"):
+    for name in ("POSTGRES_PASSWORD", "VALKEY_PASSWORD", "DJANGO_SECRET_KEY"):
         uses = re.findall(r"\$\{" + name + r"([^}]*)\}", text)
         assert uses, name
         assert all(use.startswith(":?") for use in uses), name

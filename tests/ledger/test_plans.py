@@ -21,6 +21,9 @@ SELECT uuidv7(), %s, 'test', 1, '{}', 'forward', CASE WHEN is_queued THEN 'queue
     now() + interval '1 day', CASE WHEN NOT is_queued THEN now() END
 FROM generate_series(1, %s) n, LATERAL (SELECT n %% 3 = 0) q (is_queued)
 """
+AN_HOUR_AGO = (
+    "UPDATE ledger_job SET acting_fence = fence, finished_at = finished_at - interval '1 hour'"
+)
 
 
 @pytest.fixture
@@ -62,6 +65,15 @@ def looked_at(statement: str, params: Any) -> int:
 )
 def test_other_jobs_are_not_read(many: None, statement: str, params: Any) -> None:
     assert looked_at(statement, params) <= LOOKED_AT_MAX
+
+
+def test_of_ended_jobs_a_scrape_reads_the_recent(many: None) -> None:
+    undone = selectors.UNDONE, [selectors.RECENT_SECONDS, selectors.TENANTS_SHOWN]
+    assert looked_at(*undone) > LOOKED_AT_MAX  # all of them ended this moment
+    with psql.connected() as owner:
+        owner.execute(AN_HOUR_AGO)
+        owner.execute("ANALYZE ledger_job")
+    assert looked_at(*undone) <= LOOKED_AT_MAX
 
 
 def test_the_control_reads_them_all(many: None) -> None:
