@@ -8,8 +8,10 @@ import re
 import uuid
 from collections.abc import Callable
 from http import HTTPStatus
+from urllib.parse import unquote_plus
 
 from django.contrib import admin
+from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
@@ -39,12 +41,14 @@ def request_ids(get_response: View) -> View:
 
 
 def staff_see_everyone(get_response: View) -> View:
-    """After the session is known; around the rendering of pages too."""
+    """After the session is known; around the rendering of pages too. Their addresses are text that a database can be asked."""
     pages = reverse("admin:index")
 
     def middleware(request: HttpRequest) -> HttpResponseBase:
         if not request.path_info.startswith(pages) or not admin.site.has_permission(request):
             return get_response(request)
+        if "\0" in request.path_info + unquote_plus(request.META.get("QUERY_STRING", "")):
+            raise BadRequest("a NUL in the address of a page")
         with tenancy.everyone():
             return get_response(request)
 
