@@ -5,19 +5,20 @@ from datetime import timedelta
 from typing import Any, override
 
 from django.apps import apps
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 from django.db.models import Case, When
 from django.db.models.functions import Now
 
 from bookings.models import ApiKey, all_scopes
+from ledger.management.operator import OperatorCommand
 
 TENANT_LENGTH = 100
 NOTE_LENGTH = 50
 MOST = 1_000_000  # of requests in a minute, and of days
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = "Create, list and revoke API keys of tenants."
 
     @override

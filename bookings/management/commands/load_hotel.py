@@ -4,13 +4,14 @@ import json
 from dataclasses import asdict
 from typing import Any, override
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from bookings import hotel_books
 from bookings.models import RoomType, WhenHeld
+from ledger.management.operator import OperatorCommand
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = "Load the hotel RESORT from the stays that come with the project."
 
     @override

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, override
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from ledger import models, permits, sql
 from ledger.fleet import RATE_MAX, RATE_MIN
 from ledger.management import arguments
+from ledger.management.operator import OperatorCommand
 
 UNSET = object()
 NAME_MAX = 100  # the column's
@@ -28,7 +29,8 @@ def share(text: str) -> float:
     return arguments.number(text, SHARE_MIN, 1 - SHARE_MIN)
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
+    roles = ("owner", "worker")
     help = "Show providers, or set the limits of one: rate, compensations' share of it, concurrency, pause."
 
     @override

@@ -8,16 +8,17 @@ from typing import Any, override
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from ledger import acts, resolutions
+from ledger.management.operator import OperatorCommand
 from ledger.operations import Key
 from ledger.saga import Direction
 
 EVIDENCE = frozenset({"ref", "data", "note"})
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = "Act on a parked job: ask, retry, state what happened, compensate, close, take, release, note."
 
     @override

@@ -8,11 +8,13 @@ import secrets
 from typing import Any, override
 
 from django.contrib.auth.models import Group, User
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 
+from ledger.management.operator import OperatorCommand
 
-class Command(BaseCommand):
+
+class Command(OperatorCommand):
     help = "Make a login for staff, or move one to another group."
 
     @override

@@ -4,13 +4,15 @@ Without a name: who books and has it undone again, over and over.
 
 from typing import Any, override
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from ledger import models, selectors
 from ledger.management import arguments
+from ledger.management.operator import OperatorCommand
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
+    roles = ("owner", "worker")
     help = "Show or set a tenant's weight and cap."
 
     @override

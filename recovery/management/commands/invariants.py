@@ -4,9 +4,10 @@ import json
 from datetime import UTC, datetime
 from typing import Any, override
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from ledger.management import arguments
+from ledger.management.operator import OperatorCommand
 from recovery.invariants import books, check
 
 SECONDS_MAX = 86_400.0
@@ -17,7 +18,7 @@ def seconds(text: str) -> float:
     return arguments.number(text, 0.001, SECONDS_MAX)
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
     help = "Named queries that must return no row. Exits 1 on any row, and where one could not be decided."
 
     @override

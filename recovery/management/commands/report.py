@@ -5,13 +5,15 @@ from datetime import UTC, datetime
 from typing import Any, override
 from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from ledger import selectors
+from ledger.management.operator import OperatorCommand
 from recovery import report
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
+    roles = ("owner", "worker")
     help = "Every job in exactly one class, with counts and money, derived from the journal."
 
     @override

@@ -8,14 +8,16 @@ from dataclasses import asdict
 from typing import Any, override
 from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from ledger import selectors
+from ledger.management.operator import OperatorCommand
 from recovery import restart
 from recovery.restart import Restarted, Told
 
 
-class Command(BaseCommand):
+class Command(OperatorCommand):
+    roles = ("owner", "worker")
     help = "Take back leases that have ended, ring the lanes, and say per job what comes next."
 
     @override
