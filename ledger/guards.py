@@ -102,7 +102,8 @@ BEGIN
     WHERE r.direction = 'backward' AND r.arguments ? 'amount_minor' AND NOT EXISTS (
         SELECT 1 FROM ledger_attempt a
         WHERE a.job_id = r.job_id AND a.step = r.step AND a.direction = 'forward' AND a.n = 1
-            AND (a.arguments ->> 'amount_minor')::bigint >= (r.arguments ->> 'amount_minor')::bigint
+            AND (r.arguments ->> 'amount_minor')::bigint
+                BETWEEN least(1, (a.arguments ->> 'amount_minor')::bigint) AND (a.arguments ->> 'amount_minor')::bigint
             AND a.arguments ->> 'currency' = r.arguments ->> 'currency'
             AND (EXISTS (SELECT 1 FROM ledger_receipt f WHERE f.job_id = r.job_id AND f.step = r.step
                     AND f.direction = 'forward' AND f.outcome = 'confirmed')

@@ -48,6 +48,7 @@ class Held:
     ) -> None:
         self.id: UUID = claimed.id
         self.fence: int = claimed.fence
+        self.token: UUID = claimed.token
         self.seq: int = claimed.seq
         self.direction: Direction = claimed.direction
         self.is_suspect: bool = claimed.suspect
@@ -277,6 +278,7 @@ class Held:
         write = Write(
             job_id=self.id,
             fence=self.fence,
+            token=self.token,
             seq=self.seq,
             knows=self.direction,
             direction=direction,

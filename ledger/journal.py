@@ -1,8 +1,8 @@
 """The guarded write: receipts, checkpoints, next attempts and the job's move, of many jobs, in one statement.
 
 The invariant it keeps: no row of the journal and no state is written by anyone but the job's owner. Each write states
-job, fence, seq and the expected state; a row that does not come back was either written by this very write before (the
-reply to its commit was lost: our write id is on it) or belongs to somebody else now, and nothing of it was written.
+job, fence, claim, seq and the expected state; a row that does not come back was either written by this very write before
+(the reply to its commit was lost: our write id is on it) or belongs to somebody else now, and nothing of it was written.
 
 What a write carries is stored in two parts: receipts always; the next attempt, the checkpoint and the move only if the
 direction the job has in the database is still the one that the plan was made for (a cancel may have turned it).
@@ -46,6 +46,7 @@ class Write:
 
     job_id: UUID
     fence: int
+    token: UUID
     seq: int
     knows: Direction
     direction: Direction
@@ -99,11 +100,12 @@ class Written:
 # planner takes "state = running" for rare and reads the whole table.
 SETTLE = """
 WITH locked AS MATERIALIZED (
-    SELECT g.* FROM (SELECT * FROM json_to_recordset(%(jobs)s::json) AS g(id uuid, fence bigint, seq bigint, knows text,
-        state text, direction text, lane text, delay float8, pivot bool, reason text, detail text, heard int,
+    SELECT g.* FROM (SELECT * FROM json_to_recordset(%(jobs)s::json) AS g(id uuid, fence bigint, token uuid, seq bigint,
+        knows text, state text, direction text, lane text, delay float8, pivot bool, reason text, detail text, heard int,
         has_receipts bool, has_more bool, format int) ORDER BY id) g
     CROSS JOIN LATERAL (SELECT FROM ledger_job j
-        WHERE j.id = g.id AND j.fence = g.fence AND j.seq = g.seq AND j.state = 'running' FOR NO KEY UPDATE) j),
+        WHERE j.id = g.id AND j.fence = g.fence AND j.claim_token = g.token AND j.seq = g.seq AND j.state = 'running'
+        FOR NO KEY UPDATE) j),
 moved AS (
     UPDATE ledger_job j SET
         acting_fence = g.fence, write_id = %(write_id)s,
@@ -213,6 +215,7 @@ def _job(write: Write) -> dict[str, Any]:
     return {
         "id": str(write.job_id),
         "fence": write.fence,
+        "token": str(write.token),
         "seq": write.seq,
         "knows": write.knows,
         "state": write.state,

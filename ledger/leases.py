@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from django.conf import settings
@@ -47,6 +47,17 @@ def owner() -> UUID:
     return _owner
 
 
+class Lease(NamedTuple):
+    """What an owner knows of its right to a job. `token` is of the claim: after a failover that lost the newest commits a
+    fence may be given out again, and a job be where it was before.
+    """
+
+    job_id: UUID
+    fence: int
+    token: UUID
+    seq: int
+
+
 @dataclass(frozen=True, slots=True)
 class Claimed:
     id: UUID
@@ -60,11 +71,16 @@ class Claimed:
     fence: int
     seq: int
     suspect: bool
+    token: UUID
     now: datetime
+
+    @property
+    def lease(self) -> Lease:
+        return Lease(self.id, self.fence, self.token, self.seq)
 
 
 COLUMNS = """j.id, t.name, j.saga, j.version, j.input, j.lane, j.direction, j.pivot_sent, j.fence, j.seq,
-    j.suspect, ledger_now()"""
+    j.suspect, j.claim_token, ledger_now()"""
 
 PICK = """
     SELECT c.id FROM unnest(%(sagas)s::text[], %(versions)s::int[]) AS k(saga, version)
@@ -107,9 +123,11 @@ WHERE j.state = 'running' AND j.owner = %(owner)s AND j.claim_token = %(token)s 
 
 RENEW = """
 WITH mine AS MATERIALIZED (
-    SELECT g.* FROM (SELECT * FROM unnest(%(ids)s::uuid[], %(fences)s::bigint[]) AS g(id, fence) ORDER BY id) g
-    CROSS JOIN LATERAL (SELECT FROM ledger_job j
-        WHERE j.id = g.id AND j.fence = g.fence AND j.state = 'running' FOR NO KEY UPDATE) j)
+    SELECT g.* FROM (SELECT * FROM unnest(%(ids)s::uuid[], %(fences)s::bigint[], %(tokens)s::uuid[], %(seqs)s::bigint[])
+        AS g(id, fence, token, seq) ORDER BY id) g
+    -- A row that is behind what its owner has stored is one of which the newest commits were lost.
+    CROSS JOIN LATERAL (SELECT FROM ledger_job j WHERE j.id = g.id AND j.fence = g.fence AND j.claim_token = g.token
+        AND j.seq >= g.seq AND j.state = 'running' FOR NO KEY UPDATE) j)
 UPDATE ledger_job j SET acting_fence = g.fence, lease_until = ledger_now() + make_interval(secs => %(lease)s)
 FROM mine g WHERE j.id = g.id AND j.fence = g.fence
 RETURNING j.id, j.direction
@@ -196,14 +214,16 @@ def claimed_before(token: UUID) -> list[Claimed]:
     return [_claimed(r) for r in sql.fetch(CLAIMED_BEFORE, {"owner": owner(), "token": token})]
 
 
-def renew(held: Sequence[tuple[UUID, int]]) -> dict[UUID, Direction]:
-    """Extend these leases (job, fence) by a whole term. A job that does not come back is lost."""
+def renew(held: Sequence[Lease]) -> dict[UUID, Direction]:
+    """Extend these leases by a whole term. A job that does not come back is lost."""
     crashpoints.reach("renew.before")
     rows = sql.fetch(
         RENEW,
         {
-            "ids": [job for job, _ in held],
-            "fences": [fence for _, fence in held],
+            "ids": [mine.job_id for mine in held],
+            "fences": [mine.fence for mine in held],
+            "tokens": [mine.token for mine in held],
+            "seqs": [mine.seq for mine in held],
             "lease": settings.LEASE_SECONDS,
         },
     )
@@ -247,7 +267,8 @@ def _end(which: str, params: dict[str, Any]) -> dict[str, int]:
 
 
 def _claimed(row: Any) -> Claimed:
-    job, tenant, saga, version, stored, lane, direction, pivot_sent, fence, seq, suspect, now = row
+    job, tenant, saga, version, stored, lane, direction, *counted, now = row
+    pivot_sent, fence, seq, suspect, token = counted
     return Claimed(
         job,
         tenant,
@@ -260,5 +281,6 @@ def _claimed(row: Any) -> Claimed:
         fence,
         seq,
         suspect,
+        token,
         now,
     )

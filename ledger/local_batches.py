@@ -25,9 +25,10 @@ Settled = tuple[Held, Write, Written]
 
 OURS = """
 SELECT g.id FROM (
-    SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::bigint[], %s::text[]) AS g(id, fence, seq, direction) ORDER BY id) g
-CROSS JOIN LATERAL (SELECT FROM ledger_job j WHERE j.id = g.id AND j.fence = g.fence AND j.seq = g.seq
-    AND j.direction = g.direction AND j.state = 'running' FOR NO KEY UPDATE) j
+    SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::uuid[], %s::bigint[], %s::text[])
+        AS g(id, fence, token, seq, direction) ORDER BY id) g
+CROSS JOIN LATERAL (SELECT FROM ledger_job j WHERE j.id = g.id AND j.fence = g.fence AND j.claim_token = g.token
+    AND j.seq = g.seq AND j.direction = g.direction AND j.state = 'running' FOR NO KEY UPDATE) j
 """
 
 
@@ -165,6 +166,7 @@ def _lock_jobs(batch: list[Held]) -> list[Held]:
         [
             [h.id for h in batch],
             [h.fence for h in batch],
+            [h.token for h in batch],
             [h.seq for h in batch],
             [h.direction.value for h in batch],
         ],

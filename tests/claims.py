@@ -29,6 +29,7 @@ def write(claimed: leases.Claimed, **more: Any) -> Write:
     known: dict[str, Any] = {
         "job_id": claimed.id,
         "fence": claimed.fence,
+        "token": claimed.token,
         "seq": claimed.seq,
         "knows": claimed.direction,
         "direction": claimed.direction,

@@ -86,12 +86,12 @@ def edit(undo: ExitStack, where: Any, name: str, *edits: tuple[str, str]) -> Non
     put(undo, where, name, statement)
 
 
-@planted("L2", "the guarded write does not ask for its fence")
+@planted("L2", "the guarded write asks for neither its fence nor its claim")
 def drop_the_fence(undo: ExitStack) -> None:
-    no_fence = ("AND j.fence = g.fence ", "")
+    no_fence, no_claim = ("AND j.fence = g.fence ", ""), ("AND j.claim_token = g.token", "")
     stated = ("acting_fence = g.fence", "acting_fence = j.fence")
-    edit(undo, journal, "SETTLE", no_fence, stated)
-    edit(undo, local_batches, "OURS", no_fence)
+    edit(undo, journal, "SETTLE", no_fence, no_claim, stated)
+    edit(undo, local_batches, "OURS", no_fence, no_claim)
 
 
 @planted("L5", "leases are taken by the worker's clock, which is ten minutes fast")

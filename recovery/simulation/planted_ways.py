@@ -53,7 +53,8 @@ def other_arguments(undo: ExitStack) -> None:
 @planted("L6", "a lease is renewed under whatever fence", MORE)
 def renew_what_is_lost(undo: ExitStack) -> None:
     stated = ("acting_fence = g.fence", "acting_fence = j.fence")
-    not_locked, not_kept = ("AND j.fence = g.fence AND", "AND"), (" AND j.fence = g.fence\n", "\n")
+    not_locked = (" AND j.fence = g.fence AND j.claim_token = g.token\n", "\n")
+    not_kept = (" AND j.fence = g.fence\n", "\n")
     edit(undo, leases, "RENEW", stated, not_locked, not_kept)
 
 

@@ -31,7 +31,7 @@ def running(trip: saga.Saga, count: int) -> Jobs:
         factories.submit(trip)
     jobs = sorted(claims.claim(trip, count), key=lambda c: c.id)
     for job in jobs[::-1]:  # where their rows lie is then not the order of their ids
-        leases.renew([(job.id, job.fence)])
+        leases.renew([job.lease])
     return jobs
 
 
@@ -40,7 +40,7 @@ def settle(jobs: Jobs) -> None:
 
 
 def renew(jobs: Jobs) -> None:
-    leases.renew([(job.id, job.fence) for job in jobs])
+    leases.renew([job.lease for job in jobs])
 
 
 def lock_for_a_batch(jobs: Jobs) -> None:
@@ -146,9 +146,10 @@ def test_settle_renewal_and_reclaim_at_once_meet_in_no_deadlock(trip: saga.Saga)
 
     def write_over() -> None:
         """Writes under whatever fence it sees: most are stale, all take locks."""
-        rows = list(models.Job.objects.filter(state="running").values_list("id", "fence", "seq"))
+        known = ("id", "fence", "claim_token", "seq")
+        rows = list(models.Job.objects.filter(state="running").values_list(*known))
         random.shuffle(rows)
-        leases.renew([(id_, fence) for id_, fence, _ in rows])
+        leases.renew([leases.Lease(*row) for row in rows])
 
     def reclaimer() -> None:
         sql.fetch(

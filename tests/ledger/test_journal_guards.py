@@ -169,8 +169,11 @@ def undo(job: leases.Claimed, **arguments: Any) -> tuple[str, str]:
         )
 
 
-@pytest.mark.parametrize(("amount", "currency"), [(12_001, "EUR"), (12_000, "USD"), (2**62, "EUR")])
-def test_an_undo_for_more_than_was_confirmed_is_refused(
+@pytest.mark.parametrize(
+    ("amount", "currency"),
+    [(12_001, "EUR"), (12_000, "USD"), (2**62, "EUR"), (0, "EUR"), (-1, "EUR"), (-12_000, "EUR")],
+)
+def test_an_undo_for_more_than_was_confirmed_or_for_nothing_is_refused(
     job: leases.Claimed, amount: int, currency: str
 ) -> None:
     assert undo(job, amount_minor=amount, currency=currency) == ("P0001", "ledger_attempt_money")

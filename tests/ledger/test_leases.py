@@ -132,7 +132,7 @@ def test_a_renewal_moves_the_lease_by_a_whole_term_and_nothing_else(settings: An
     claimed = running()
     drives.expire_lease(claimed.id)
     before = claims.snapshot(claimed.id)
-    assert leases.renew([(claimed.id, claimed.fence)]) == {claimed.id: claims.FORWARD}
+    assert leases.renew([claimed.lease]) == {claimed.id: claims.FORWARD}
     after = claims.snapshot(claimed.id)
     assert {name for name in before[0] if before[0][name] != after[0][name]} == {"lease_until"}
     left = sql.fetch(
@@ -148,14 +148,14 @@ def test_a_renewal_moves_the_lease_by_a_whole_term_and_nothing_else(settings: An
 def test_a_renewal_says_which_way_the_job_goes() -> None:
     claimed = running()
     assert claims.turn(claimed.id) == 1
-    assert leases.renew([(claimed.id, claimed.fence)]) == {claimed.id: claims.BACKWARD}
+    assert leases.renew([claimed.lease]) == {claimed.id: claims.BACKWARD}
 
 
 @pytest.mark.parametrize("fence", [0, 2])
 def test_a_renewal_under_another_fence_changes_no_row(fence: int) -> None:
     claimed = running()
     before = claims.snapshot(claimed.id)
-    assert leases.renew([(claimed.id, fence)]) == {}
+    assert leases.renew([claimed.lease._replace(fence=fence)]) == {}
     assert claims.snapshot(claimed.id) == before
 
 
@@ -163,7 +163,7 @@ def test_a_job_that_is_no_longer_running_is_not_renewed() -> None:
     with sagas.trip(sagas.World()) as trip:
         claimed = claims.running(trip)
     journal.settle([claims.write(claimed, state=JobState.QUEUED)])
-    assert leases.renew([(claimed.id, claimed.fence)]) == {}
+    assert leases.renew([claimed.lease]) == {}
 
 
 @pytest.fixture

@@ -126,7 +126,7 @@ def test_a_renewal_under_an_old_fence_moves_no_lease() -> None:
     claims.lose(lost.id)
     drives.expire_lease(lost.id)
     before = claims.snapshot(lost.id)
-    renewed = leases.renew([(lost.id, lost.fence), (kept.id, kept.fence)])
+    renewed = leases.renew([lost.lease, kept.lease])
     assert set(renewed) == {kept.id}
     assert claims.snapshot(lost.id) == before
 

@@ -30,7 +30,7 @@ def settle(job: leases.Claimed) -> None:
 
 
 def renew(job: leases.Claimed) -> None:
-    leases.renew([(job.id, job.fence)])
+    leases.renew([job.lease])
 
 
 def cancel(job: leases.Claimed) -> None:
