@@ -41,7 +41,7 @@ def request_ids(get_response: View) -> View:
 
 
 def staff_see_everyone(get_response: View) -> View:
-    """After the session is known; around the rendering of pages too. Their addresses are text that a database can be asked."""
+    """After the session is known; around the rendering of pages too, whose addresses are text that a database can take."""
     pages = reverse("admin:index")
 
     def middleware(request: HttpRequest) -> HttpResponseBase:

@@ -24,6 +24,7 @@ from ledger import clock, telemetry
 
 WINDOW_SECONDS = 60
 WINDOW_MS = WINDOW_SECONDS * 1000
+FAST_MS = 1000  # a step back of the server's clock by less than that forgets nothing
 TIMEOUT_SECONDS = 0.2
 SILENCE_SECONDS = 3.0
 NAMES_MAX = 10_000  # how many names a process counts for itself at a time, each limit apart
@@ -31,7 +32,8 @@ KOMBU_SOCKET = "redis+socket"
 
 # The package's script, which counts, decides and takes, between what it leaves to others: what is too old goes, an idle name
 # goes by itself, and the answer says how many there are and when the oldest ends. Its caller says that the window is 0 to
-# WINDOW_MS; when that is, the server knows.
+# WINDOW_MS; when that is, the server knows. What is no count goes, and so does what a clock that was fast has counted: it
+# would keep its place until then.
 SCRIPT = f"""
 local function put()
 {LuaScript.PUT_ITEM}
@@ -40,7 +42,9 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local start = now - {WINDOW_MS}
 ARGV[1], ARGV[5] = now, start
+if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then redis.call('DEL', KEYS[1]) end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', start - 1)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], now + {FAST_MS}, '+inf')
 local found = put()
 if found[2] >= 0 then found[2] = found[2] - start end
 redis.call('PEXPIRE', KEYS[1], {WINDOW_MS + 1000})

@@ -32,11 +32,12 @@ UNION SELECT j.id FROM ledger_job j WHERE j.state = 'confirmed' AND EXISTS {done
     Invariant("O3", "Of a compensated job every confirmed step has a confirmed undo.", f"""
 SELECT j.id FROM ledger_job j WHERE j.state = 'compensated' AND EXISTS (SELECT 1 FROM {done_of("j.id", "forward")} d
     WHERE {final_of("j.id", "d.step", "backward")} IS DISTINCT FROM 'confirmed')"""),
-    Invariant("O4", "No undo was ordered for more money than was ordered forward, nor in another currency.", """
+    Invariant("O4", "An undo was ordered for some of the money that was ordered forward, no more, in its currency.", """
 SELECT b.job_id FROM ledger_attempt b LEFT JOIN ledger_attempt f ON f.job_id = b.job_id AND f.step = b.step
     AND f.direction = 'forward' AND f.n = 1
 WHERE b.direction = 'backward' AND b.arguments ? 'amount_minor'
-    AND ((b.arguments ->> 'amount_minor')::bigint > (f.arguments ->> 'amount_minor')::bigint
+    AND ((b.arguments ->> 'amount_minor')::bigint NOT BETWEEN least(1, (f.arguments ->> 'amount_minor')::bigint)
+            AND (f.arguments ->> 'amount_minor')::bigint
         OR b.arguments ->> 'currency' <> f.arguments ->> 'currency' OR f.id IS NULL)"""),
     Invariant("O5", "A job that ended, not by hand, has no operation in doubt, and undid nothing that was never done.", f"""
 SELECT j.id FROM ledger_job j JOIN ledger_attempt a ON a.job_id = j.id

@@ -8,6 +8,7 @@ import contextlib
 import gzip
 import http.client
 import json
+import secrets
 import select
 import socket
 import time
@@ -299,6 +300,35 @@ def test_of_two_keys_none_is_taken(web: Web) -> None:
     other = web.live.agent().headers["Authorization"]
     answer = web.ask(web.head(LINE, f"Authorization: {other}"))
     assert answer.problem()["status"] == 401
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b"k", b"k"],
+        [b"k", b"other"],
+        [b'"k"', b'"other"'],
+        [b"k,other"],
+        [b"cl\xe9"],
+        [b'"cl\xe9"'],
+        ["cl\u00e9".encode()],
+        [b""],
+        [b"   "],
+        [secrets.token_urlsafe(192).encode()],
+        [secrets.token_urlsafe(3_000).encode()],
+        [b"a b"],
+        [],
+    ],
+    ids=lambda lines: b"|".join(lines)[:20].decode("latin-1"),
+)
+def test_a_key_that_is_no_key_on_the_wire_books_nothing(web: Web, lines: list[bytes]) -> None:
+    """Two lines are no key, be they equal; nor are bytes that mean one text to one server and another to the next."""
+    keys = b"".join(b"idempotency-KEY: " + line + b"\r\n" for line in lines)
+    said = ("Content-Type: application/json", f"Content-Length: {len(web.body())}")
+    head = web.head("POST /v1/bookings HTTP/1.1", *said)
+    found = web.ask(head[:-2] + keys + b"\r\n" + web.body()).problem()
+    assert found["status"] == 400
+    assert [error["pointer"] for error in found["errors"]] == ["Idempotency-Key"]
 
 
 def test_a_header_is_one_line_whatever_a_client_names(web: Web) -> None:

@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from bookings.api import bulk, parsers
+from bookings.models import Booking, WebhookEndpoint
+from ledger import models
 from tests import hotels
+from tests.api import routes
 from tests.api.problems import assert_problem
 
 
@@ -60,7 +63,23 @@ def test_a_bad_member_is_400_and_named(
         b"true",
         b"null",
         b"1000000000001",
+        b"2147483648000000",
+        b"9007199254740993",
+        b"9223372036854775808",
+        b"1180591620717411303424",
+        b"9" * 5000,
         b"NaN",
+        b"Infinity",
+        b"-Infinity",
+        b"1e400",
+        b"1E+999999999",
+        b"1E-999999999",
+        b"-0.00",
+        b'"NaN"',
+        b'"1e400"',
+        b'"1E+999999999"',
+        b'"1_000"',
+        '"\u0661"'.encode(),
     ],
 )
 def test_a_bad_amount_is_400(api: Any, body: dict[str, Any], amount: bytes) -> None:
@@ -218,3 +237,71 @@ def test_whatever_fills_a_body_is_looked_at_once(
     }
     assert_problem(api.client.post(path, data=body, **sent), 400)
     assert hotels.accepted_rows() == (0, 0, 0)
+
+
+HOOK = "https://hooks.example/"
+TAKING: dict[str, dict[str, Any]] = {
+    "/v1/bookings": {"hotel": "x"},
+    "/v1/bookings/bulk": {"bookings": [{"idempotency_key": "k"}]},
+    "/v1/bookings/{booking}/cancel": {"reason": "x"},
+    "/v1/quotes": {"hotel": "x"},
+    "/v1/webhooks": {"url": HOOK},
+}
+ZEROS: list[tuple[str, Any, str]] = [
+    *((path, {**of, "guest\0": 1}, "/guest\ufffd") for path, of in TAKING.items()),
+    ("/v1/bookings", {"expected_total": {"currency": "E\0R"}}, "/expected_total/currency"),
+    ("/v1/bookings", {"expected_total": {"a\0b": 1}}, "/expected_total/a\ufffdb"),
+    ("/v1/bookings", {"guest": {"names": ["a", {"b": ["\0"]}]}}, "/guest/names/1/b/0"),
+    ("/v1/bookings/bulk", {"bookings": [1, {"guest": "\0"}]}, "/bookings/1/guest"),
+    (
+        "/v1/bookings/bulk",
+        {"bookings": [{"idempotency_key": "a\0b"}]},
+        "/bookings/0/idempotency_key",
+    ),
+    ("/v1/bookings/{booking}/cancel", {"reason": "a\0b"}, "/reason"),
+    ("/v1/quotes", {"room_type": "\0"}, "/room_type"),
+    ("/v1/webhooks", {"url": f"{HOOK}\0"}, "/url"),
+]
+
+
+def asked(api: Any, path: str, sent: Any, booking: str, **how: Any) -> Any:
+    headers = {"Authorization": f"Bearer {api.key}", "Idempotency-Key": "another", "If-Match": "*"}
+    data = json.dumps(sent)
+    path = path.format(booking=booking)
+    return api.client.generic("POST", path, data, headers=headers, **how)
+
+
+@pytest.mark.parametrize(("path", "sent", "pointer"), ZEROS, ids=str)
+def test_a_zero_anywhere_in_a_body_is_400_and_named(
+    api: Any, body: dict[str, Any], path: str, sent: Any, pointer: str
+) -> None:
+    booking = api.book(body)
+    refused = asked(api, path, sent, booking, content_type="application/json")
+    assert_problem(refused, 400, pointer)
+    nothing_but(booking)
+
+
+@pytest.mark.parametrize("path", TAKING)
+@pytest.mark.parametrize(
+    "content_type",
+    ["application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=x"],
+)
+def test_no_route_takes_a_form(
+    api: Any, body: dict[str, Any], path: str, content_type: str
+) -> None:
+    booking = api.book(body)
+    assert_problem(asked(api, path, TAKING[path], booking, content_type=content_type), 415)
+    nothing_but(booking)
+
+
+def test_every_route_that_takes_a_body_is_among_these() -> None:
+    posts = {path for path, of in routes.TENANTS.items() if "POST" in of and "secret" not in path}
+    assert posts == {path[1:].replace("{booking}", "<str:booking_id>") for path in TAKING}
+
+
+def nothing_but(booking: str) -> None:
+    """There is this booking, as it was, and no other, and no endpoint."""
+    assert hotels.accepted_rows() == (1, 1, 1)
+    assert str(Booking.objects.get().id) == booking
+    assert not models.Job.objects.exclude(turned_by="").exists()
+    assert not WebhookEndpoint.objects.exists()

@@ -116,6 +116,33 @@ def test_a_bug_is_500_and_shows_nothing(api: Any, body: dict[str, Any]) -> None:
     assert hotels.accepted_rows() == (0, 0, 0)
 
 
+@pytest.mark.parametrize("error", [RuntimeError("secret"), OperationalError("gone")])
+def test_what_was_committed_before_an_error_is_what_the_same_request_gets(
+    api: Any, body: dict[str, Any], error: Exception
+) -> None:
+    """The error is not what is remembered; and it used the key up, as its booking is there."""
+    with crashpoints.armed("booking.before_response", raising(error)):
+        assert_problem(api.post(body), 500 if isinstance(error, RuntimeError) else 503)
+    assert hotels.accepted_rows() == (1, 1, 1)
+    again = api.post(body)
+    assert (again.status_code, again["Idempotent-Replayed"]) == (202, "true")
+    assert api.get(again["Location"]).json() == again.json()
+    assert_problem(api.post({**body, "nights": 1}), 422, "/nights")
+    assert hotels.accepted_rows() == (1, 1, 1)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("secret"), OperationalError("gone")])
+def test_what_was_not_committed_used_no_key_up_for_a_corrected_request_either(
+    api: Any, body: dict[str, Any], error: Exception
+) -> None:
+    with crashpoints.armed("booking.before_insert", raising(error)):
+        api.post(body)
+    accepted = api.post({**body, "nights": 1})
+    assert (accepted.status_code, accepted.json()["nights"]) == (202, 1)
+    assert "Idempotent-Replayed" not in accepted
+    assert hotels.accepted_rows() == (1, 1, 1)
+
+
 def test_a_booking_past_its_retention_is_410(api: Any, body: dict[str, Any]) -> None:
     with crashpoints.armed("booking.before_insert", raising(outcomes.SubmissionGone("key"))):
         assert_problem(api.post(body), 410)

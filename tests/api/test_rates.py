@@ -175,6 +175,27 @@ def test_what_is_older_than_the_window_counts_no_more(limit: rates.Limit, name: 
     assert 0 < client.pttl(key) <= rates.WINDOW_MS + 1000
 
 
+def test_what_else_was_left_under_its_name_blocks_nobody_and_goes(
+    limit: rates.Limit, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither text, nor a count that never ends, nor one of a clock that was an hour fast."""
+    limit.take(uuid4().hex, 1)
+    key, client = limit._key(name), rates._shared._client
+    ahead = (client.time()[0] + 3_600) * 1000
+    for leave in (
+        lambda: client.set(key, "text"),
+        lambda: client.zadd(key, {"never ends": 1}),
+        lambda: client.zadd(key, {f"ahead-{n}": ahead for n in range(5)}),
+    ):
+        client.delete(key)
+        leave()
+        assert client.ttl(key) == -1
+        assert [limit.take(name, 2).is_taken for _ in range(3)] == [True, True, False]
+        assert client.zcard(key) == 2, "counted there, and nothing else"
+        assert 0 < client.pttl(key) <= rates.WINDOW_MS + 1000
+    assert "rates.parted" not in caplog.text
+
+
 @pytest.mark.parametrize("is_away", [False, True])
 def test_many_at_once_are_all_or_none(
     limit: rates.Limit, name: str, is_away: bool, request: pytest.FixtureRequest

@@ -12,7 +12,7 @@ from django.test import Client
 
 from bookings.models import ApiKey, Booking, Hotel, RoomMonth
 from ledger import models
-from tests import drives, hotels
+from tests import drives, hotels, psql
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -101,6 +101,23 @@ def test_another_precision_or_currency_is_refused(
     assert answer.status_code == status
     assert all(e["pointer"].startswith("/expected_total") for e in answer.json()["errors"])
     assert hotels.accepted_rows() == (0, 0, 0)
+
+
+@pytest.mark.parametrize("amount", [0, -1, None])
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("bookings_roommonth", "rate_minor"), ("bookings_booking", "amount_minor")],
+)
+def test_nothing_is_sold_for_nothing_or_less(
+    agent: Agent, provider: httpx2.Client, table: str, column: str, amount: int | None
+) -> None:
+    """The database refuses it, whoever writes; so no capture and no refund is of nothing either."""
+    booked = agent.book(one_night("EUR", 8_000)).json()
+    with psql.connected() as owner:
+        refused = psql.refusal(owner, f"UPDATE {table} SET {column} = %s", [amount])  # noqa: S608
+    assert refused[0] == ("23502" if amount is None else "23514")
+    drives.drive_all()
+    assert moved(provider, booked["id"])[0] == ("capture", 8_000, "EUR")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The image and the compose file keep the rules of deployment that a linter does not know."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,21 @@ def test_a_worker_gets_more_time_to_stop_than_a_run_may_take(services: dict[str,
             int(services[name]["stop_grace_period"].removesuffix("s"))
             > settings.TASK_TIME_LIMIT_SECONDS
         )
+
+
+def test_no_shell_stands_between_a_stop_and_the_process(
+    services: dict[str, Any], dockerfile: str
+) -> None:
+    """A shell as PID 1 hears TERM and tells nobody: every command is a list, run by tini, and tini signals it alone."""
+    told = re.findall(r"^(?:ENTRYPOINT|CMD) (.*)$", dockerfile, re.MULTILINE)
+    assert [json.loads(command)[0] for command in told] == ["tini", "gunicorn"]
+    for name in OURS:
+        command = services[name].get("command", ["gunicorn"])
+        assert isinstance(command, list), name
+        assert command[0] in {"python", "celery", "gunicorn"}, name
+        assert not {"entrypoint", "stop_signal", "init"} & services[name].keys(), name
+        assert int(services[name]["stop_grace_period"].removesuffix("s")) >= 30, name
+        assert "--detach" not in command, name
 
 
 def test_the_image_is_built_from_the_lock_and_runs_as_nobody_special(dockerfile: str) -> None:

@@ -98,6 +98,22 @@ def test_two_that_take_at_once_share_them(as_role: Roles) -> None:
     assert not first & rest
 
 
+def test_one_that_is_committed_late_is_not_passed_over() -> None:
+    """Whoever takes remembers no place: the event with the lower id comes last, and is taken by the next."""
+    tenant = announcing()
+    with sagas.trip(sagas.World()) as trip:
+        late, job = (factories.submit(trip, tenant=tenant) for _ in range(2))
+        with psql.connected("worker", autocommit=False) as slow:
+            slow.execute(tenants.PARK, [late])
+            sql.fetch(tenants.PARK, [job])
+            (first,) = take()
+            slow.commit()
+        (second,) = take()
+    assert (first.job_id, second.job_id) == (job, late)
+    assert second.id < first.id
+    assert take() == []
+
+
 @pytest.mark.parametrize("role", ["owner", "api", "worker", "retention"])
 @pytest.mark.parametrize(
     "statement",

@@ -186,6 +186,16 @@ def test_a_planted_row_is_found_by_its_id(jobs: dict[str, UUID], name: str) -> N
     assert violations(name) == {}
 
 
+@pytest.mark.parametrize("amount", [0, -1, -12_345, 12_346])
+def test_a_refund_of_nothing_or_less_is_found_like_one_of_too_much(
+    jobs: dict[str, UUID], amount: int
+) -> None:
+    _, statement = PLANTS["O4"]
+    job = jobs["compensated"]
+    with planted(statement.replace("99999", str(amount)).format(job=job)):
+        assert violations("O4") == {"O4": [str(job)]}
+
+
 @pytest.mark.parametrize("name", sorted(GUARDS))
 def test_a_guard_that_is_off_is_found(jobs: dict[str, UUID], name: str) -> None:
     guard, statement = GUARDS[name]

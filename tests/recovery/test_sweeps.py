@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from django.db import OperationalError
 
-from ledger import crashpoints, engine, leases, models, saga, sightings, sql
+from ledger import crashpoints, engine, leases, models, saga, sightings, sql, tickets
 from ledger.watch import Swept
 from recovery import sweeps
 from tests import drives, factories, psql, sagas
@@ -97,6 +97,36 @@ def test_with_every_ticket_lost_the_sweeps_and_a_run_finish_everything() -> None
         sweeps.promote()
         engine.drive("forward")
     assert [drives.state(job) for job in jobs] == ["confirmed"] * 5
+
+
+def test_what_waits_is_no_message_however_much_it_is() -> None:
+    """Nobody holds in memory what is not due; and when all of it comes due at once, a lane is rung and not each job."""
+    rung: list[str] = []
+    with sagas.trip(sagas.World()) as trip:
+        for _ in range(200):
+            factories.submit(trip)
+        due = "UPDATE ledger_job SET acting_fence = fence, due_at = ledger_now() + interval %s"
+        sql.fetch(due, ["1 hour"])
+        with tickets.heard_by(rung.append):
+            for _ in range(3):
+                one_pass()
+            assert engine.drive("forward") == 0
+            assert rung == []
+            sql.fetch(due, ["-1 hour"])
+            one_pass()
+    assert 1 <= len(rung) <= 2
+    assert models.Job.objects.filter(state="queued").count() == 200
+
+
+def one_pass() -> None:
+    for sweep in (
+        sweeps.reclaim,
+        sweeps.expire_deadlines,
+        sweeps.reconcile,
+        sweeps.promote,
+        sweeps.ring,
+    ):
+        sweep()
 
 
 # --- Two sweeps, late rows, a restart ---------------------------------------------------------------------------------
