@@ -4,19 +4,21 @@ Kept here: a worker outlives its broker. kombu would put such messages back, or 
 gone with the connection, meets an attribute of None, and the worker ends of it. Our messages carry nothing: what is not
 acknowledged is delivered again one day, and what is lost is rung again by the sweep.
 
-And about messages that are not JSON: they are thrown away. Celery looks for its members in one that kombu leaves as bytes,
-and ends of that; it goes back, and the next worker ends of it too.
-
-And about a broker behind TLS: it proves its name. By itself kombu asks for no proof, and takes whoever answers.
+And about messages that cannot be read: they are thrown away. Whoever may write to the broker may write anything, and Celery
+or its transport ends of a body that is not JSON and of one that is no message at all; it goes back, and the next worker ends
+of it too.
 """
 
-import ssl
 from typing import Any, override
+from uuid import uuid4
 
 from kombu import exceptions
 from kombu.transport import redis, virtual
+from kombu.utils import json
 
 JSON = "application/json"
+NEEDED = {"task", "id"}
+HEADERS = ("lang", *NEEDED, "root_id", "parent_id", "origin", "argsrepr", "kwargsrepr", "expires")
 
 
 class LostMessages(redis.QoS):
@@ -51,22 +53,56 @@ class LostMessages(redis.QoS):
 
 
 class OnlyJson(virtual.Message):
-    """Of any other kind it cannot be decoded, like one whose body is broken."""
+    """Of any other kind it cannot be decoded, like one whose body is broken. One without its parts is of another kind."""
 
     @override
     def __init__(self, payload: Any, channel: Any = None, **kwargs: Any) -> None:
-        super().__init__(payload, channel=channel, **kwargs)
-        if self.content_type != JSON:
-            refusal = exceptions.ContentDisallowed(f"{self.content_type} is not {JSON}")
-            self.errors = [*(self.errors or ()), (type(refusal), refusal, None)]
+        try:
+            super().__init__(payload, channel=channel, **kwargs)
+            self._check()
+        except Exception as error:  # noqa: BLE001  whatever is wrong with it, that is its end and not ours
+            super().__init__(_unreadable(), channel=channel, **kwargs)
+            self.errors = [*(self.errors or ()), (type(error), error, None)]
+
+    def _check(self) -> None:
+        if self.content_type != JSON or not isinstance(self.headers, dict):
+            raise exceptions.ContentDisallowed(f"{self.content_type} is not {JSON}")
+        if not isinstance(
+            self.decode(), list | dict
+        ):  # what it decodes to is kept for whoever asks next
+            raise exceptions.DecodeError("neither a task nor a command")
+        if "task" in self.headers:
+            self._keep_only_names()
+
+    def _keep_only_names(self) -> None:
+        """Of a task: no time, limit or callback that a message states is any of ours, and Celery ends of some."""
+        self.headers = {n: self.headers[n] for n in HEADERS if isinstance(self.headers.get(n), str)}
+        if not set(self.headers) >= NEEDED:
+            raise exceptions.DecodeError("a task without its name or its id")
 
 
-def verified(url: str) -> dict[str, Any] | None:
-    """What Celery is told of TLS. `ssl_...` in the address says more: by whose certificate, for one."""
-    return {"ssl_cert_reqs": ssl.CERT_REQUIRED} if url.startswith("rediss://") else None
+def _unreadable() -> dict[str, Any]:
+    """In the place of what came: it can be acknowledged, and that is all."""
+    return {
+        "body": "",
+        "content-type": "unreadable",
+        "properties": {
+            "delivery_tag": str(uuid4()),
+            "delivery_info": {"exchange": "", "routing_key": ""},
+        },
+    }
+
+
+def _loads(text: str) -> Any:
+    """As the transport reads what lies in a list of the broker's; what is no JSON is an empty message."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
 
 
 def outlive() -> None:
-    """Use both for every channel of this process."""
+    """Use all of this for every channel of this process."""
     redis.Channel.QoS = LostMessages
     redis.Channel.Message = OnlyJson
+    setattr(redis, "loads", _loads)  # noqa: B010  which its types do not name

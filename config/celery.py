@@ -13,7 +13,8 @@ from celery import Celery
 from django.conf import settings
 from kombu import Queue
 
-from config import broker, worker
+from config import worker
+from ledger import tickets
 from ledger.states import Lane
 
 SWEEP_EXPIRES_SECONDS = 900
@@ -22,7 +23,7 @@ LANES = {"bookings.webhooks": Lane.WEBHOOKS}  # of sweeps that have their own
 app = Celery("amends", set_as_current=True)
 app.conf.update(
     broker_url=settings.BROKER_URL,
-    broker_use_ssl=broker.verified(settings.BROKER_URL),
+    broker_use_ssl=tickets.verified(settings.BROKER_URL),
     result_backend=None,
     task_ignore_result=True,
     task_serializer="json",

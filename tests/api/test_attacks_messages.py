@@ -4,6 +4,7 @@ Rows decide what is done, so that a forged message does nothing that the sweep w
 books are the second witness.
 """
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any, override
@@ -143,3 +144,52 @@ def test_what_comes_back_of_a_task_can_start_no_other(running: Live, victim: UUI
     forge(running, tickets.TASK, body, serializer="json", reply_to="elsewhere")
     assert_nothing_but_refused(running, pids, seen)
     assert models.Job.objects.filter(id=job_of(victim)).exists()
+
+
+TAG = {"delivery_tag": "forged", "delivery_info": {"exchange": "", "routing_key": FORWARD}}
+GOOD = {
+    "content-type": "application/json",
+    "content-encoding": "utf-8",
+    "headers": {"task": tickets.TASK},
+}
+
+
+def headed(**headers: Any) -> bytes:
+    """A task with such headers, and nothing else wrong with it."""
+    whole = {"headers": {"task": tickets.TASK, **headers}, "body": json.dumps(arguments(FORWARD))}
+    return json.dumps({**GOOD, **whole, "properties": TAG}).encode()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\xff\xfe\x00",
+        b"",
+        b"nonsense",
+        b"[]",
+        b"{}",
+        b"null",
+        b'"forward"',
+        b"[" * 200_000,
+        json.dumps({**GOOD, "properties": {}}).encode(),
+        json.dumps({**GOOD, "body": "e30=", "properties": {**TAG, "body_encoding": "rot13"}}).encode(),
+        json.dumps({**GOOD, "body": "!", "properties": {**TAG, "body_encoding": "base64"}}).encode(),
+        json.dumps({**GOOD, "body": [1], "properties": TAG}).encode(),
+        json.dumps({**GOOD, "headers": "x", "body": "[]", "properties": TAG}).encode(),
+        json.dumps({**GOOD, "headers": None, "body": "[]", "properties": TAG}).encode(),
+        json.dumps({**GOOD, "content-encoding": "nonsense", "body": "[]", "properties": TAG}).encode(),
+        json.dumps({**GOOD, "body": "[]", "properties": {**TAG, "delivery_tag": {"a": 1}}}).encode(),
+        json.dumps({**GOOD, "body": "[]", "properties": {**TAG, "delivery_info": "x"}}).encode(),
+        json.dumps({**GOOD, "body": json.dumps(arguments(FORWARD)), "properties": TAG}).encode(),
+        headed(id=1),
+        headed(id="1", eta=[]),
+        headed(id="2", expires={}),
+        headed(id="3", retries="x", timelimit="x", root_id=[], parent_id=1, group={}, stamps=1),
+        headed(id="4", eta="99999999999-01-01"),
+    ],
+    ids=range(23),
+)  # fmt: skip
+def test_what_is_no_message_at_all_ends_no_worker(running: Live, victim: UUID, raw: bytes) -> None:
+    pids, seen = running.started(programs.WORKER), rows()
+    running.broker.lpush(FORWARD, raw)
+    assert_nothing_but_refused(running, pids, seen)

@@ -11,7 +11,7 @@ from kombu import Queue
 
 import config.celery
 from bookings.api import rates
-from config import broker
+from ledger import tickets
 from recovery import proxy
 from tests import certificates
 from tests.trouble import servers
@@ -43,7 +43,7 @@ def publish(url: str) -> None:
     own: Any = config.celery.app
     app = Celery("tls", broker=url, set_as_current=False)
     app.conf.update(
-        broker_use_ssl=broker.verified(url),
+        broker_use_ssl=tickets.verified(url),
         broker_transport_options=own.conf.broker_transport_options,
         task_queues=[Queue(QUEUE)],
     )
@@ -78,10 +78,10 @@ def test_of_another_name_it_gets_none(
 
 
 def test_the_app_asks_for_proof_where_its_address_is_of_tls() -> None:
-    assert broker.verified("redis://broker:6379/0") is None
-    assert broker.verified("rediss://broker:6379/0") == {"ssl_cert_reqs": ssl.CERT_REQUIRED}
+    assert tickets.verified("redis://broker:6379/0") is None
+    assert tickets.verified("rediss://broker:6379/0") == {"ssl_cert_reqs": ssl.CERT_REQUIRED}
     own: Any = config.celery.app
-    assert own.conf.broker_use_ssl == broker.verified(own.conf.broker_url)
+    assert own.conf.broker_use_ssl == tickets.verified(own.conf.broker_url)
 
 
 def test_rates_are_counted_there_only_when_it_proves_its_name(
@@ -93,3 +93,17 @@ def test_rates_are_counted_there_only_when_it_proves_its_name(
     ):
         settings.RATE_URL = url
         assert (rates._Shared().take("amends:rate:tls:one", 5, 1) is not None) == is_told
+
+
+@pytest.mark.parametrize("vouched", [False, True], ids=["a stranger", "the one we know"])
+def test_a_ring_reaches_only_one_that_proves_its_name(
+    valkey: servers.Valkey, address: str, certificate: Path, settings: Any, vouched: bool
+) -> None:
+    known = f"?ssl_ca_certs={certificate.parent / 'cert'}" if vouched else ""
+    settings.BROKER_URL = f"{address}{known}"
+    bell = tickets._Bell()
+    bell.ring(QUEUE)
+    assert bell.flush(20)
+    with valkey.client() as client:
+        assert client.llen(QUEUE) == int(vouched)
+        client.delete(QUEUE)

@@ -4,9 +4,10 @@ Kept here: the seed deals what each window meets, each is healed, comes to rest 
 over the jobs of all of them. What this machine cannot do is left out in so many words.
 """
 
+from pathlib import Path
 from typing import Any, override
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from config import embedded, soak_place
 from config.management.commands import drill
@@ -34,6 +35,8 @@ class Command(BaseCommand):
     @override
     def handle(self, *_args: Any, **options: Any) -> None:
         jobs, window = options["jobs"], max(1, min(options["window"], options["jobs"]))
+        if (last := _logs_of_the_last(options)) and last.exists():
+            raise CommandError(f"--logs: cannot make {last}: it is there")
         has_faketime = bool(soak_place.faketime())
         own = embedded.own[0].names() if embedded.own else frozenset[str]()
         kinds = soak.possible(own, has_faketime=has_faketime)
@@ -49,9 +52,9 @@ class Command(BaseCommand):
 
 def _add_last(found: Report, options: dict[str, Any]) -> None:
     """On a stack of their own: one ends with a tail that is lost, which must not be held against the windows."""
-    logs = options["logs"] and options["logs"].with_name(f"{options['logs'].name}-last")
+    place = {"jobs": LAST_JOBS, "logs": _logs_of_the_last(options)}
     try:
-        last = drill.perform(LAST, {**options, "jobs": LAST_JOBS, "logs": logs})
+        last = drill.perform(LAST, {**options, **place})
     except Exception as error:  # noqa: BLE001  what the windows have shown is told all the same
         found.failures.append(f"the last drills came to nothing: {error!r}")
         return
@@ -59,3 +62,8 @@ def _add_last(found: Report, options: dict[str, Any]) -> None:
     found.left_out |= last.left_out
     found.failures += last.failures
     found.run["seconds"] += last.run["seconds"]
+
+
+def _logs_of_the_last(options: dict[str, Any]) -> Path | None:
+    logs: Path | None = options["logs"]
+    return logs and logs.with_name(f"{logs.name}-last")
