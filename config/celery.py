@@ -53,6 +53,7 @@ app.conf.update(
     task_send_sent_event=True,
     # A run replaces a broken connection itself; a new one for every ticket would cost each idle job some milliseconds.
     CELERY_DB_REUSE_MAX=500,
+    beat_enable_remote_control=True,  # `celery inspect ping` tells a beat that ticks from one that hangs
     worker_hijack_root_logger=False,
     worker_redirect_stdouts=False,
     beat_schedule={

@@ -55,6 +55,21 @@ def beat(live: Live) -> Iterator[None]:
             schedule.unlink()
 
 
+def answers(live: Live) -> bool:
+    """Whether a beat says that it ticks, as an operator asks."""
+    asked = subprocess.run(
+        [sys.executable, "-m", "celery", "-A", "config.celery", "inspect", "ping", "--timeout", "3"],
+        env={**os.environ, "BROKER_URL": live.broker_url}, capture_output=True, text=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
+    return "celerybeat@" in asked.stdout
+
+
+def test_a_beat_says_that_it_ticks_and_one_that_is_gone_says_nothing(running: Live) -> None:
+    with beat(running):
+        acceptance.until(lambda: answers(running), SECONDS)
+    assert not answers(running)
+
+
 @contextmanager
 def second_beat(live: Live, place: Path) -> Iterator[None]:
     """Another one, with a schedule of its own, as after a failover that was none."""
@@ -105,6 +120,12 @@ def stale(live: Live) -> int:
     return sum(b'"stale-' in message for message in messages)
 
 
+def sent(live: Live) -> list[dict[str, Any]]:
+    """The headers of what lies in the sweeps' own lanes."""
+    lanes: Any = [live.broker.lrange(lane.value, 0, -1) for lane in (Lane.SWEEPS, Lane.WEBHOOKS)]
+    return [json.loads(raw)["headers"] for raws in lanes for raw in raws]
+
+
 def assert_each_once(live: Live, bookings: list[UUID]) -> None:
     live.ended(bookings, "confirmed", SECONDS)
     assert {tuple(live.kinds(booking)) for booking in bookings} == {("capture", "ticket")}
@@ -151,6 +172,15 @@ def test_a_backlog_of_sweep_messages_holds_up_nobody(running: Live) -> None:
     """
     running.end(programs.SWEEPS)
     agent, names = running.agent(), sorted(config.celery.app.conf.beat_schedule)
+    with beat(running):
+        acceptance.until(lambda: {one["task"] for one in sent(running)} == set(names), SECONDS)
+    assert [one["task"] for one in sent(running) if not one["expires"]] == []
+    for name in (
+        programs.WORKER,
+        programs.COMPENSATION,
+    ):  # what beat sends keeps to lanes of its own
+        received = running.stack.log(name).read_text()
+        assert [task for task in names if f"Task {task}[" in received] == []
     with kombu.Connection(running.broker_url) as broker:
         for number in range(BACKLOG):
             config.celery.app.send_task(
