@@ -19,6 +19,7 @@ TEXT = "has a soft time limit: its exception can land inside a COMMIT, or in a c
 
 def register() -> None:
     register_check(soft_time_limits, "amends")
+    register_check(hard_time_limits, "amends")
     register_check(pools, "amends")
     register_check(shared_connections, "amends")
     register_check(bench_route, "amends")
@@ -31,13 +32,29 @@ def register() -> None:
 
 def soft_time_limits(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
     """Neither for all tasks nor for one: a run ends by itself, and what hangs is ended by the hard limit."""
-    from config.celery import app  # noqa: PLC0415  whose tasks are known only when the registry is ready
-
-    app.loader.autodiscover_tasks([known.name for known in apps.get_app_configs()])
+    app = _app()
     limited = [name for name, task in sorted(app.tasks.items()) if task.soft_time_limit]
     if app.conf.task_soft_time_limit:
         limited = ["every task"]
     return [Error(f"{name} {TEXT}", id="config.E001") for name in limited]
+
+
+def hard_time_limits(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """A task may have one of its own, within the same bounds: its message must not come again while it is at work."""
+    limits = {name: worker.against_limit(task.time_limit) for name, task in _app().tasks.items()}
+    return [
+        Error(f"{name} has a hard time limit of {against}", id="config.E007")
+        for name, against in sorted(limits.items())
+        if against
+    ]
+
+
+def _app() -> Any:
+    """With its tasks, which are known only when the registry is ready."""
+    from config.celery import app  # noqa: PLC0415
+
+    app.loader.autodiscover_tasks([known.name for known in apps.get_app_configs()])
+    return app
 
 
 def pools(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:

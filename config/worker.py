@@ -64,11 +64,18 @@ def _refuse_unsafe(options: Mapping[str, Any], **_: Any) -> None:
         raise SystemExit("--soft-time-limit: its exception can land inside a COMMIT; leave it out")
     if options.get("pool_start_method") not in (None, "fork"):
         raise SystemExit("--pool-start-method: only fork hands the flag that says leave to a child")
-    hard = options.get("time_limit")
-    if hard and hard < settings.TASK_TIME_LIMIT_SECONDS:
-        raise SystemExit(
-            f"--time-limit {hard:g}: under TASK_TIME_LIMIT_SECONDS ({settings.TASK_TIME_LIMIT_SECONDS:g})"
-        )
+    if against := against_limit(options.get("time_limit")):
+        raise SystemExit(f"--time-limit {against}")
+
+
+def against_limit(hard: float | None) -> str:
+    """What is wrong with a hard time limit: it would end what may still end by itself, or its message comes again before."""
+    least, most = settings.TASK_TIME_LIMIT_SECONDS, settings.VISIBILITY_TIMEOUT_SECONDS
+    if hard and hard < least:
+        return f"{hard:g}: under TASK_TIME_LIMIT_SECONDS ({least:g})"
+    if hard and hard >= most:
+        return f"{hard:g}: not under VISIBILITY_TIMEOUT_SECONDS ({most:g})"
+    return ""
 
 
 def is_leaving() -> bool:

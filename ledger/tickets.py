@@ -61,11 +61,11 @@ def heard_by(listener: Callable[[str], None]) -> Iterator[None]:
         _listener = before
 
 
-def verified(url: str) -> dict[str, Any] | None:
+def verified(url: str) -> dict[str, Any] | bool:
     """What a connection to this broker is told of TLS: by itself kombu asks for no proof, and takes whoever answers. In the
     address, `ssl_...` says more: by whose certificate, for one.
     """
-    return {"ssl_cert_reqs": ssl.CERT_REQUIRED} if url.startswith("rediss://") else None
+    return {"ssl_cert_reqs": ssl.CERT_REQUIRED} if url.startswith("rediss://") else False
 
 
 class _Bell:

@@ -101,9 +101,14 @@ def _turn(statement: str, params: dict[str, Any]) -> list[Any]:
 
 
 def _tell(turned: Sequence[Any], by: str) -> None:
+    """Once it is committed: a person's act turns a job in a transaction of its own."""
     if turned:
-        telemetry.emit("jobs.turned", count=len(turned), reason=by)
-        tickets.ring(Lane.COMPENSATION)
+        transaction.on_commit(partial(_turned, len(turned), by), robust=True)
+
+
+def _turned(count: int, by: str) -> None:
+    telemetry.emit("jobs.turned", count=count, reason=by)
+    tickets.ring(Lane.COMPENSATION)
 
 
 def park_overdue(limit: int) -> int:

@@ -12,16 +12,17 @@ from uuid import UUID
 import pytest
 
 from config import programs
-from ledger import checks, crashpoints
+from ledger import checks, crashpoints, models
+from tests import drives
 from tests.acceptance import deaths
 from tests.acceptance import live as acceptance
 from tests.acceptance.live import CAPTURE, LEASE_SECONDS, STEPS, SWEEP_SECONDS, TICKET, Live
 
 pytestmark = pytest.mark.timeout(90)
-START_SECONDS = 6.0  # of a new worker on a busy machine; the lease runs out meanwhile
+START_SECONDS = 12.0  # of a new worker on a busy machine; the lease runs out meanwhile
 BOUND_SECONDS = LEASE_SECONDS + 2 * SWEEP_SECONDS + START_SECONDS
-SOON = {"do": "delay", "seconds": 1.0}  # arrives though its sender is dead
-LATE = {"do": "hold", "answer": True, "seconds": 60.0}  # arrives when released
+SOON: dict[str, Any] = {"do": "delay", "seconds": 1.0}  # arrives though its sender is dead
+LATE: dict[str, Any] = {"do": "hold", "answer": True, "seconds": 60.0}  # arrives when released
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +108,74 @@ def test_a_worker_killed_inside_a_local_step(
     assert running.kinds(booking) == ["capture", "ticket"]
     assert agent.small.taken()[:2] == [1, 1]
     running.assert_books_agree([booking])
+
+
+def how_leases_ended(live: Live, booking: UUID) -> set[str]:
+    rows = models.Sighting.objects.filter(job=live.job(booking), kind="sender_lost")
+    return {row.evidence["how"] for row in rows}
+
+
+def test_a_child_whose_death_nobody_sees_and_whose_message_is_lost(running: Live) -> None:
+    """Its parent lives on, its watcher does not, and nothing is delivered again: the end of the lease is enough."""
+    running.start(programs.WORKER)
+    running.rule(match="capture", times=1, **SOON)
+    agent = running.agent()
+    booking = agent.book()
+    acceptance.until(lambda: acceptance.in_flight([booking], CAPTURE) == 1, 10)
+    deaths.signal_all([running.watcher()], signal.SIGKILL)
+    killed = time.monotonic()
+    deaths.signal_all(running.pool(), signal.SIGKILL)
+    running.broker.flushdb()
+    running.ended([booking], "confirmed", BOUND_SECONDS)
+    assert time.monotonic() - killed <= BOUND_SECONDS
+    assert running.stack.ended() == {}
+    assert how_leases_ended(running, booking) == {"lease_expired"}
+    assert running.job(booking).leases_lost == 1
+    assert running.kinds(booking) == ["capture", "ticket"]
+    assert agent.small.taken()[:2] == [1, 1]
+    running.assert_books_agree([booking])
+
+
+# It renews often within a call, and what it does not renew lasts longer than the test.
+LONG_LEASE = {"LEASE_SECONDS": "60", "HEARTBEAT_SECONDS": "0.2"}
+
+
+def lease(live: Live, booking: UUID) -> tuple[Any, ...]:
+    job = live.job(booking)
+    return job.state, job.owner, job.fence, job.claim_token, job.lease_until
+
+
+def test_a_worker_of_the_same_name_has_nothing_of_the_one_before(running: Live) -> None:
+    """It comes back within the lease, as a pod with a stable name does, and renews what is its own. The end of a lease is
+    found though nobody remembers the worker: its builds' rows are gone.
+    """
+    running.start(programs.WORKER, env=LONG_LEASE)
+    running.rule(match="capture", times=1, **LATE)
+    agent = running.agent()
+    first = agent.book()
+    acceptance.until(lambda: acceptance.in_flight([first], CAPTURE) == 1, 10)
+    watcher = running.watcher()
+    running.stack.kill(programs.WORKER, group=True)
+    deaths.signal_all([watcher], signal.SIGKILL)
+    assert running.stack.wait_ended(programs.WORKER, 5) == -signal.SIGKILL
+    left = lease(running, first)
+
+    running.start(programs.WORKER, env=LONG_LEASE)
+    running.rule(match="capture", times=1, **SOON)
+    second = agent.book()
+    owner = acceptance.until(lambda: running.job(second).owner, 10)
+    running.ended([second], "confirmed")
+    assert lease(running, first) == left
+    assert owner != left[1]
+
+    running.control("release")
+    models.KnownVersion.objects.all().delete()
+    drives.expire_lease(running.job(first).id)
+    running.ended([first], "confirmed", BOUND_SECONDS)
+    assert how_leases_ended(running, first) == {"lease_expired"}
+    assert [running.kinds(booking) for booking in (first, second)] == [["capture", "ticket"]] * 2
+    assert agent.small.taken()[:2] == [2, 2]
+    running.assert_books_agree([first, second])
 
 
 def test_the_periods_of_these_tests_are_in_order(settings: Any) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import connection
 
-from ledger import engine, journal, leases, models, outcomes, saga, sql
+from ledger import clock, crashpoints, engine, journal, leases, models, outcomes, saga, sql
 from ledger.states import JobState
 from recovery import sweeps
 from tests import claims, drives, factories, psql, sagas
@@ -215,6 +215,23 @@ def test_no_clock_of_ours_is_ever_sent_to_the_database(sent: list[Any]) -> None:
     assert [v for v in sent if isinstance(v, str) and v.startswith(f"{year}-")] == []
     epoch = float(sql.fetch("SELECT extract(epoch FROM ledger_now())")[0][0])
     assert [v for v in sent if isinstance(v, float) and abs(v - epoch) < 1e6] == []
+
+
+def test_a_lease_is_counted_from_when_its_claim_was_sent_and_not_from_when_the_answer_came(
+    settings: Any,
+) -> None:
+    """A job that is claimed beside others is not renewed at once: its first call is made on what the claim says."""
+    sent_at: list[float] = []
+    with sagas.trip(sagas.World()) as trip:
+        factories.submit(trip)
+        run = engine.Run("forward")
+        with (
+            crashpoints.armed("claim.before", lambda _: sent_at.append(clock.monotonic())),
+            crashpoints.armed("claim.after", lambda _: clock.pause(0.1)),
+        ):
+            run.claim()
+    (held,) = run.held.values()
+    assert held.lease_deadline <= sent_at[0] + settings.LEASE_SECONDS
 
 
 def test_a_lease_is_renewed_before_the_longest_call_no_longer_fits_in_it(settings: Any) -> None:

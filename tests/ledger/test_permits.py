@@ -24,6 +24,7 @@ from ledger.pacing import LATE
 from tests import drives, factories, psql, sagas
 
 pytestmark = pytest.mark.usefixtures("worker_role")
+TOGETHER = 50
 LATER = "UPDATE ledger_job SET acting_fence = fence, due_at = ledger_now() + interval '20 s' WHERE id = %s"
 
 
@@ -241,6 +242,30 @@ def test_one_that_fails_and_asks_for_patience_is_left_alone_for_so_long(
     engine.drive("forward")
     assert (drives.state(job), world.times("post:forward")) == ("waiting", 1)
     assert due(job) > told
+
+
+@pytest.mark.parametrize(
+    ("answer", "asked"),
+    [(outcomes.Throttled(timedelta(seconds=30)), 30.0), (outcomes.Unknown("status_503"), 0.0)],
+    ids=["told to wait", "told nothing"],
+)
+def test_those_who_failed_together_do_not_come_back_together(
+    world: sagas.World, errand: saga.Saga, settings: Any, answer: Exception, asked: float
+) -> None:
+    """None before it may (receipts and due times of one statement are moments apart), and no second has many of them."""
+    settings.BACKOFF_SECONDS = 30.0
+    world.says("post:forward", *[sagas.raising(answer)] * TOGETHER)
+    jobs = submit(errand, TOGETHER)
+    engine.drive("forward")
+    heard = dict(models.Receipt.objects.values_list("job_id", "at"))
+    back = {job: due(job) for job in jobs}
+    assert (set(states(jobs)), world.times("post:forward")) == ({"waiting"}, TOGETHER)
+    assert all((back[job] - heard[job]).total_seconds() > asked - 0.5 for job in jobs)
+    seconds = [
+        sum(at <= other < at + timedelta(seconds=1) for other in back.values())
+        for at in back.values()
+    ]
+    assert max(seconds) <= TOGETHER / 2
 
 
 def test_what_one_is_told_all_obey(world: sagas.World, errand: saga.Saga) -> None:

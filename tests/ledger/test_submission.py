@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.db import transaction
 
-from ledger import crashpoints, models, outcomes, retention, saga, sql, submission
+from ledger import crashpoints, models, outcomes, retention, saga, sql, submission, tickets
+from recovery import sweeps
 from tests import conftest, drives, factories, psql, sagas
 
 pytestmark = pytest.mark.usefixtures("worker_role")
@@ -178,6 +180,35 @@ def test_a_failing_ring_fails_no_submission(submit: Submit) -> None:
     with crashpoints.armed("submit.after_commit", _fail):
         assert submit().created
     assert rows() == (1, 1)
+
+
+def test_a_ring_that_fails_keeps_no_hook_of_the_callers_from_running(submit: Submit) -> None:
+    ran: list[str] = []
+    with crashpoints.armed("submit.after_commit", _fail), transaction.atomic():
+        submit()
+        transaction.on_commit(lambda: ran.append("the caller's"))
+    assert ran == ["the caller's"]
+
+
+def test_a_hook_of_the_callers_that_fails_first_takes_the_ring_and_not_the_job(
+    submit: Submit, rings: list[str]
+) -> None:
+    """The caller hears of its own mistake after the commit. The same again is the same job, and the sweep rings for it."""
+
+    @transaction.atomic
+    def submit_beside_a_mistake() -> None:
+        transaction.on_commit(partial(_fail, "submit.after_commit"))
+        submit()
+
+    with pytest.raises(crashpoints.CrashPointError):
+        submit_beside_a_mistake()
+    job = models.Job.objects.get()
+    assert (rows(), rings) == ((1, 1), [])
+    assert submit() == submission.Submitted(job.id, created=False)
+    rung: list[str] = []
+    with tickets.heard_by(rung.append):
+        assert sweeps.ring().count == 1
+    assert rung == ["forward"]
 
 
 def test_sixteen_threads_with_one_key_make_one_job(submit: Submit, rings: list[str]) -> None:

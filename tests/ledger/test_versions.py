@@ -1,6 +1,6 @@
 """Versions of one saga side by side: each job is driven, and undone, by the definition that it began with."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -117,13 +117,44 @@ def test_a_job_of_a_version_that_no_build_knows_is_left_alone() -> None:
     assert drives.state(job) == "confirmed"
 
 
-def test_a_definition_edited_in_place_parks_its_jobs_and_sends_nothing() -> None:
+@pytest.mark.parametrize(
+    ("edited", "called"),
+    [
+        (["insurance", *OLD], ["insurance", "payment", "extras", "ticket"]),
+        (["payment", "extras", "room", "ticket"], ["payment", "extras", "ticket"]),
+    ],
+    ids=["one inserted first", "one moved"],
+)
+def test_what_is_stored_belongs_to_a_name_and_not_to_a_place(
+    edited: list[str], called: list[str]
+) -> None:
+    """In a version edited in place: nothing that was done is done again, and no step is taken for another."""
+    world = World()
+    with sagas.registered(version(1, World(), OLD)) as one:
+        (job,) = begun(one, 1)
+    steps = [
+        replace(step, arguments=refs) if step.name != "room" else step
+        for step in version(1, world, edited).steps
+    ]
+    with sagas.registered(saga.Saga(NAME, version=1, steps=steps)):
+        go_on([job])
+    assert (drives.state(job), world.called) == ("confirmed", forward(called))
+    assert world.calls[0].arguments == {"room": "ref"}
+    assert set(world.calls[-1].arguments) == {"room", *called[:-1]}
+
+
+def refs(_request: object, done: Mapping[str, saga.Done]) -> dict[str, Any]:
+    return {name: of.ref for name, of in done.items()}
+
+
+@pytest.mark.parametrize("first", [[], ["suite"]], ids=["gone", "renamed"])
+def test_a_definition_edited_in_place_parks_its_jobs_and_sends_nothing(first: list[str]) -> None:
     """A step that the journal speaks of is gone from the version: nobody can say what would undo it."""
     old, edited = World(), World()
     one = version(1, old, OLD)
     with sagas.registered(one):
         job = begun(one)[0]
-    with sagas.registered(version(1, edited, ["payment", "ticket"])):
+    with sagas.registered(version(1, edited, [*first, "payment", "ticket"])):
         go_on([job])
     found = models.Job.objects.get(id=job)
     assert (found.state, found.parked_reason) == ("parked", "unsupported_version")

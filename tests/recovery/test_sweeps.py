@@ -5,13 +5,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
+import psycopg
 import pytest
-from django.db import OperationalError
+from django.db import InternalError, OperationalError
 
-from ledger import crashpoints, engine, leases, models, saga, sightings, sql, tickets
+from config.settings import database
+from ledger import crashpoints, engine, guards, leases, models, saga, sightings, sql, tickets
 from ledger.watch import Swept
 from recovery import sweeps
-from tests import drives, factories, psql, sagas
+from tests import claims, drives, factories, psql, sagas
 from tests.conftest import Roles
 
 pytestmark = pytest.mark.usefixtures("worker_role")
@@ -133,12 +135,15 @@ def one_pass() -> None:
 
 
 @contextmanager
-def held_after(point: str) -> Iterator[tuple[threading.Event, threading.Event]]:
-    """The first to come to this point waits there; (it has come, it may go on)."""
+def held_after(
+    point: str, before: Callable[[str], object] = str
+) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """The first to come to this point does what is to be done `before`, and waits there; (it has come, it may go on)."""
     come, may_go = threading.Event(), threading.Event()
 
     def hold(_point: str) -> None:
         if not come.is_set():
+            before(point)
             come.set()
             assert may_go.wait(psql.WAIT_SECONDS)
 
@@ -206,13 +211,41 @@ def moved(job: UUID, change: str) -> UUID:
 
 
 def test_a_job_that_was_claimed_this_very_moment_is_left_alone() -> None:
-    """A lease that ends at the sweep's own moment has not expired: what decides is the lease, never the age of a job."""
+    """What decides is the lease, never the age of a job."""
     with sagas.trip(sagas.World()) as trip:
         [job] = running(trip)
         moved(job.id, "due_at = ledger_now() - interval '1 day'")
         before = models.Job.objects.values().get(id=job.id)
         assert sweeps.reclaim().count == 0
     assert models.Job.objects.values().get(id=job.id) == before
+
+
+@contextmanager
+def time_stands_still() -> Iterator[None]:
+    """Within the block the database's clock shows one moment."""
+    with psql.connected() as owner:
+        stopped = guards.LEDGER_NOW.replace("clock_timestamp()", "%s::timestamptz")
+        (now,) = owner.execute("SELECT clock_timestamp()").fetchone() or (None,)
+        psycopg.ClientCursor(owner).execute(stopped, [now])
+        try:
+            yield
+        finally:
+            owner.execute(guards.LEDGER_NOW)
+
+
+def test_what_was_accepted_and_claimed_at_the_moment_of_a_sweep_is_not_for_it() -> None:
+    """Its worker is at its first step. Nothing is decided by when a job was made, to whatever part of a second."""
+    with sagas.trip(sagas.World()) as trip, time_stands_still():
+        job = claims.running(trip)
+        claims.settle(claims.write(job, attempts=[claims.attempt()]))
+        before = claims.snapshot(job.id)
+        assert before[0]["created_at"] == before[0]["due_at"] == job.now
+        one_pass()
+        assert claims.snapshot(job.id) == before
+        moved(job.id, "lease_until = ledger_now()")
+        assert sweeps.reclaim().count == 0
+        moved(job.id, "lease_until = ledger_now() - interval '1 us'")
+        assert sweeps.reclaim().count == 1
 
 
 def test_a_row_that_commits_late_is_found_by_the_next_pass() -> None:
@@ -253,3 +286,32 @@ def test_a_database_that_goes_away_in_the_middle_loses_nothing_to_the_next_pass(
         found = sweeps.reclaim()
         assert not found.skipped
         assert models.Job.objects.filter(state="queued", leases_lost=1).count() == 3
+
+
+UNLOCKED = """
+SELECT NOT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+    WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.classid = %s)
+"""
+IDLE = "idle_in_transaction_session_timeout"
+
+
+def test_a_pass_that_stands_still_with_its_lock_is_ended_by_the_server() -> None:
+    """It is not dead, so that nobody gives its lock back, but for a limit that each session of a worker begins with."""
+    assert f"-c {IDLE}=60000" in database("worker")["OPTIONS"]["options"]
+
+    def shorten(_point: str) -> None:
+        sql.fetch(f"SET {IDLE} = '100ms'")
+
+    with sagas.trip(sagas.World()) as trip, psql.connected() as watch:
+        [job] = running(trip)
+        drives.expire_lease(job.id)
+        with held_after("reclaim.before", shorten) as (come, may_go):
+            stands_still = psql.Thread(sweeps.reclaim)
+            assert come.wait(psql.WAIT_SECONDS)
+            psql.await_true(watch, UNLOCKED, [sweeps.ADVISORY_CLASS])
+            assert sweeps.reclaim() == Swept("reclaim", 1)
+            may_go.set()
+            with pytest.raises(InternalError, match="idle-in-transaction timeout"):
+                stands_still.result()
+    found = models.Job.objects.get(id=job.id)
+    assert (found.state, found.fence, found.leases_lost) == ("queued", job.fence + 1, 1)

@@ -78,7 +78,7 @@ def test_of_another_name_it_gets_none(
 
 
 def test_the_app_asks_for_proof_where_its_address_is_of_tls() -> None:
-    assert tickets.verified("redis://broker:6379/0") is None
+    assert tickets.verified("redis://broker:6379/0") is False
     assert tickets.verified("rediss://broker:6379/0") == {"ssl_cert_reqs": ssl.CERT_REQUIRED}
     own: Any = config.celery.app
     assert own.conf.broker_use_ssl == tickets.verified(own.conf.broker_url)

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -18,9 +19,10 @@ from django.db import connection, connections
 from pytest_django import DjangoDbBlocker
 
 from config import programs
-from ledger import engine, models
+from ledger import crashpoints, engine, models
 from recovery import proxy, sweeps
 from tests import claims, psql
+from tests.acceptance import deaths
 from tests.acceptance import live as acceptance
 from tests.acceptance.live import CAPTURE, Agent, Live
 from tests.trouble import clients, servers
@@ -28,6 +30,7 @@ from tests.trouble import clients, servers
 pytestmark = pytest.mark.timeout(120)
 SECONDS = 45.0
 ANSWERED_SECONDS = 8.0
+JOBS = 40
 NAMES = (programs.API, programs.WORKER, programs.SWEEPS, programs.BEAT)
 ACTIVITY = """
 SELECT pid FROM pg_stat_activity WHERE application_name IN ('amends-api', 'amends-worker') ORDER BY pid
@@ -178,3 +181,50 @@ def test_a_worker_cut_off_for_longer_than_its_lease_writes_nothing_more(
         live.assert_books_agree([again])
         live.end(programs.WORKER)
     live.start(programs.WORKER, programs.SWEEPS, programs.BEAT)  # as the others find them
+
+
+def left_by_a_dead_worker(live: Live, agent: Agent) -> list[UUID]:
+    """Bookings in the middle of their payment; their worker is gone with its watcher, and their leases are over."""
+    booked = agent.book_many(JOBS)
+    live.rule("hold", match="capture", answer=True, seconds=60.0)
+    live.start(programs.WORKER)
+    held = models.Job.objects.filter(tenant=agent.tenant, state="running")
+    acceptance.until(lambda: held.count() == JOBS, SECONDS)
+    live.end(programs.WORKER)
+    live.control("release")
+    live.be_honest()
+    with psql.connected() as watch:
+        expired = (
+            "SELECT bool_and(lease_until < ledger_now()) FROM ledger_job WHERE state = 'running'"
+        )
+        psql.await_true(watch, expired)
+    return booked
+
+
+def test_a_restart_in_the_middle_of_a_sweep_leaves_no_job_behind(
+    stack: Stack, tmp_path: Path
+) -> None:
+    """What one pass could not do is found by another: none keeps a list of what it has looked at."""
+    live, agent = stack.live, stack.live.agent(capacity=2 * JOBS)
+    for name in (programs.BEAT, programs.SWEEPS, programs.WORKER):
+        live.end(name)
+    live.broker.flushdb()
+    booked = left_by_a_dead_worker(live, agent)
+    fired = tmp_path / "fired"
+    armed = {
+        crashpoints.ARM_VARIABLE: "reclaim.before=pause@1",
+        crashpoints.ONCE_VARIABLE: str(fired),
+    }
+    live.start(programs.SWEEPS, programs.BEAT, env=armed)
+    acceptance.until(fired.exists, SECONDS)
+    stack.server.kill(signal.SIGQUIT)
+    stack.server.start()
+    connection.close()
+    deaths.signal_all(live.pool(programs.SWEEPS), signal.SIGCONT)
+    jobs = models.Job.objects.filter(tenant=agent.tenant)
+    acceptance.until(lambda: not jobs.filter(owner__isnull=False).exists(), SECONDS)
+    assert dict(jobs.values_list("id", "leases_lost")) == {
+        acceptance.job_of(booking): 1 for booking in booked
+    }
+    live.start(programs.WORKER)
+    assert_each_once(live, agent, booked)

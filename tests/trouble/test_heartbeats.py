@@ -11,12 +11,13 @@ from uuid import UUID
 import pytest
 from django.db import OperationalError
 
-from ledger import calls, engine, leases, outcomes, saga, sql
+from ledger import calls, crashpoints, engine, leases, models, outcomes, saga, sql
 from ledger.saga import Call
 from tests import claims, drives, factories, psql, sagas
 
 pytestmark = [pytest.mark.usefixtures("worker_role"), pytest.mark.timeout(60)]
 ROW = "SELECT 1 FROM ledger_job WHERE id = %s FOR UPDATE"
+LEFT = "SELECT lease_until - ledger_now() < interval '1.2 s' FROM ledger_job WHERE id = %s"
 
 
 @pytest.fixture(autouse=True)
@@ -89,3 +90,22 @@ def test_longer_than_the_lease_it_stops_before_its_next_call_and_writes_nothing(
     assert drives.state(job) == "confirmed"
     assert world.called == ["room:forward", *["payment:forward"] * 2, "ticket:forward"]
     assert len({call.operation_id for call in world.calls}) == 3
+
+
+def test_it_is_counted_from_when_a_renewal_was_sent_and_not_from_when_its_answer_came() -> None:
+    """The answer comes when the lease it tells of has too little left for a call: none begins before another renewal."""
+    world, held = sagas.World(), list[str]()
+    with sagas.trip(world) as trip, psql.connected() as watch:
+        job = factories.submit(trip)
+
+        def answer_late(point: str) -> None:
+            if not held:
+                held.append(point)
+                psql.await_true(watch, LEFT, [job])
+
+        with crashpoints.armed("renew.after", answer_late):
+            engine.drive("forward")
+    first = models.Receipt.objects.filter(job_id=job).earliest("id")
+    assert (first.outcome, first.evidence["reason"]) == ("not_sent", "lease_too_short")
+    assert drives.state(job) == "confirmed"
+    assert world.called == ["room:forward", "payment:forward", "ticket:forward"]

@@ -1,11 +1,12 @@
 """Every place that locks a row does so on the server: with the row in somebody else's hands it waits with a limit, or skips.
 
 A lock that was never taken would show here: the statement would go through. The claims, the reclaim, deadlines, expired
-holds and retention have theirs beside their other tests.
+holds, permits, unsupported versions, webhooks and retention have theirs beside their other tests.
 """
 
 from collections.abc import Callable
-from uuid import UUID
+from datetime import timedelta
+from uuid import UUID, uuid4
 
 import pytest
 from django.db import OperationalError, transaction
@@ -116,6 +117,69 @@ def test_a_room_in_somebody_elses_hands_is_waited_for_with_a_limit(
         assert sql.state_of(met.value) == "55P03"
         other.rollback()
     lock(undo)
+
+
+# --- Who takes many leaves a locked one for the next ------------------------------------------------------------------
+
+GIVE_BACK = """
+UPDATE ledger_job SET acting_fence = fence, state = 'queued', owner = NULL, lease_until = NULL WHERE state = 'running'
+"""
+
+
+def moved(job: UUID, change: str) -> UUID:
+    sql.fetch(f"UPDATE ledger_job SET acting_fence = fence, {change} WHERE id = %s", [job])  # noqa: S608
+    return job
+
+
+def under_a_cap(trip: saga.Saga) -> UUID:
+    return factories.submit(trip, tenant=factories.TenantFactory.create(running_cap=5))
+
+
+def due_soon(trip: saga.Saga) -> UUID:
+    return moved(factories.submit(trip), "due_at = ledger_now() + interval '20 s'")
+
+
+def long_overdue(trip: saga.Saga) -> UUID:
+    change = "deadline_at = ledger_now() - interval '1 day', pivot_sent = true"
+    return moved(factories.submit(trip), change)
+
+
+def suspected(trip: saga.Saga) -> UUID:
+    job = factories.submit(trip)
+    shares.promote("forward")
+    return moved(job, "suspect = true")
+
+
+def claim_a_suspect(trip: saga.Saga) -> object:
+    """One process drives one at a time: what was taken before is given back first."""
+    sql.fetch(GIVE_BACK)
+    return leases.claim("forward", 1, [trip.key], uuid4(), suspect=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "take"),
+    [
+        (under_a_cap, lambda _trip: shares.promote("forward")),
+        (due_soon, lambda trip: shares.hasten([trip.name], timedelta(minutes=1))),
+        (long_overdue, lambda _trip: turns.park_overdue(10)),
+        (suspected, claim_a_suspect),
+    ],
+    ids=["promotion under a cap", "hastening", "overdue", "suspects"],
+)
+def test_who_takes_many_leaves_a_locked_job_for_the_next(
+    trip: saga.Saga, make: Callable[[saga.Saga], UUID], take: Callable[[saga.Saga], object]
+) -> None:
+    busy, free = make(trip), make(trip)
+    before = {job: claims.snapshot(job) for job in (busy, free)}
+    sql.fetch("SET lock_timeout = '100ms'")
+    with psql.connected(autocommit=False) as other:
+        other.execute(JOB, [busy])
+        take(trip)
+        assert claims.snapshot(free) != before[free]
+        other.rollback()
+    assert claims.snapshot(busy) == before[busy]
+    take(trip)
+    assert claims.snapshot(busy) != before[busy]
 
 
 def states(*jobs: UUID) -> list[str]:

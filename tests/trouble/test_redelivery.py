@@ -73,6 +73,7 @@ def test_a_run_longer_than_the_visibility_timeout_is_delivered_again_and_does_no
     acceptance.until(is_delivered_again, SECONDS)
     running.be_honest()
     running.ended(booked, "confirmed", SECONDS)
+    acceptance.until(running.is_silent, SECONDS)  # every copy was acknowledged, too
     assert {tuple(running.kinds(booking)) for booking in booked} == {("capture", "ticket")}
     for booking in booked:
         sent = Counter(request["kind"] for request in running.requests(booking))
