@@ -17,7 +17,7 @@ from kombu.transport import redis, virtual
 from kombu.utils import json
 
 JSON = "application/json"
-NEEDED = {"task", "id"}
+NEEDED = ("task", "id")
 HEADERS = ("lang", *NEEDED, "root_id", "parent_id", "origin", "argsrepr", "kwargsrepr", "expires")
 
 
@@ -67,9 +67,8 @@ class OnlyJson(virtual.Message):
     def _check(self) -> None:
         if self.content_type != JSON or not isinstance(self.headers, dict):
             raise exceptions.ContentDisallowed(f"{self.content_type} is not {JSON}")
-        if not isinstance(
-            self.decode(), list | dict
-        ):  # what it decodes to is kept for whoever asks next
+        body = self.decode()  # which is kept for whoever asks next
+        if not isinstance(body, list | dict):
             raise exceptions.DecodeError("neither a task nor a command")
         if "task" in self.headers:
             self._keep_only_names()
@@ -77,7 +76,7 @@ class OnlyJson(virtual.Message):
     def _keep_only_names(self) -> None:
         """Of a task: no time, limit or callback that a message states is any of ours, and Celery ends of some."""
         self.headers = {n: self.headers[n] for n in HEADERS if isinstance(self.headers.get(n), str)}
-        if not set(self.headers) >= NEEDED:
+        if not all(name in self.headers for name in NEEDED):
             raise exceptions.DecodeError("a task without its name or its id")
 
 

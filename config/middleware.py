@@ -40,15 +40,20 @@ def request_ids(get_response: View) -> View:
     return middleware
 
 
+def _refuse_zeros(request: HttpRequest) -> None:
+    """Pages ask the database for what stands in their address, and it takes no NUL as text."""
+    if "\0" in request.path_info + unquote_plus(request.META.get("QUERY_STRING", "")):
+        raise BadRequest("a NUL in the address of a page")
+
+
 def staff_see_everyone(get_response: View) -> View:
-    """After the session is known; around the rendering of pages too, whose addresses are text that a database can take."""
+    """After the session is known; around the rendering of pages too."""
     pages = reverse("admin:index")
 
     def middleware(request: HttpRequest) -> HttpResponseBase:
         if not request.path_info.startswith(pages) or not admin.site.has_permission(request):
             return get_response(request)
-        if "\0" in request.path_info + unquote_plus(request.META.get("QUERY_STRING", "")):
-            raise BadRequest("a NUL in the address of a page")
+        _refuse_zeros(request)
         with tenancy.everyone():
             return get_response(request)
 

@@ -87,7 +87,7 @@ class Run:
         asked_at = clock.monotonic()
         if asked_at < self._renew_at:
             return
-        held = [leases.Lease(h.id, h.fence, h.token, h.seq) for h in self.held.values()]
+        held = [h.claimed.lease._replace(seq=h.seq) for h in self.held.values()]
         renewed = sql.persist(lambda: leases.renew(held), self._deadline())
         self._renew_at = asked_at + min(settings.HEARTBEAT_SECONDS, _too_short_after())
         for job in list(self.held.values()):

@@ -267,20 +267,6 @@ def _end(which: str, params: dict[str, Any]) -> dict[str, int]:
 
 
 def _claimed(row: Any) -> Claimed:
-    job, tenant, saga, version, stored, lane, direction, *counted, now = row
-    pivot_sent, fence, seq, suspect, token = counted
-    return Claimed(
-        job,
-        tenant,
-        saga,
-        version,
-        journal.as_json(stored),
-        lane,
-        Direction(direction),
-        pivot_sent,
-        fence,
-        seq,
-        suspect,
-        token,
-        now,
-    )
+    job, tenant, saga, version, stored, lane, direction, *rest = row
+    input_ = journal.as_json(stored)
+    return Claimed(job, tenant, saga, version, input_, lane, Direction(direction), *rest)
