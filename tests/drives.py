@@ -35,6 +35,12 @@ def state(job_id: UUID) -> str:
     return models.Job.objects.get(id=job_id).state
 
 
+def moved(job_id: UUID, change: str) -> UUID:
+    """A job whose row was changed by no owner: `change` is what SET says."""
+    sql.fetch(f"UPDATE ledger_job SET acting_fence = fence, {change} WHERE id = %s", [job_id])  # noqa: S608
+    return job_id
+
+
 def make_due(job_id: UUID) -> None:
     """Let a waiting job's due time pass: the row moves, no clock does."""
     sql.fetch(

@@ -46,6 +46,9 @@ CAPTURE, SECURE, TICKET = "capture_payment", "secure_room", "issue_ticket"
 STEPS = ["reserve_room", CAPTURE, SECURE, TICKET]
 REMOTE = (CAPTURE, TICKET)
 POLL_SECONDS = 0.01
+# How a provider treats a request whose sender is killed: it arrives all the same, soon, or when it is released.
+SOON: dict[str, Any] = {"do": "delay", "seconds": 1.0}
+LATE: dict[str, Any] = {"do": "hold", "answer": True, "seconds": 60.0}
 
 
 def until[T](ask: Callable[[], T], seconds: float, explain: Callable[[], str] = str) -> T:
@@ -155,10 +158,14 @@ class Live:
     def end(self, name: str) -> None:
         """End a process at once with all that belongs to it, whether it runs or not."""
         with contextlib.suppress(KeyError):
-            watchers = [pid for pid in self._children(name) if _is_watcher(pid)]
-            self.stack.kill(name, group=True)
-            deaths.signal_all(watchers, signal.SIGKILL)
+            self.kill_all_of(name)
             self.stack.stop(name)
+
+    def kill_all_of(self, name: str) -> None:
+        """By SIGKILL: a worker, its pool and its watcher."""
+        watchers = [pid for pid in self._children(name) if _is_watcher(pid)]
+        self.stack.kill(name, group=True)
+        deaths.signal_all(watchers, signal.SIGKILL)
 
     def started(self, *names: str) -> dict[int, str]:
         """The pids of these processes and of their children, with the time when each was started."""
@@ -239,6 +246,12 @@ class Live:
             return Counter(models.Job.objects.filter(id__in=jobs).values_list("state", flat=True))
 
         until(lambda: states() == {state: len(jobs)}, seconds, lambda: self._explain(states()))
+
+    def assert_each_once(self, bookings: list[UUID], seconds: float) -> None:
+        """They are confirmed in time, and each was paid and ticketed once."""
+        self.ended(bookings, "confirmed", seconds)
+        assert {tuple(self.kinds(booking)) for booking in bookings} == {("capture", "ticket")}
+        self.assert_books_agree(bookings)
 
     def assert_books_agree(self, bookings: list[UUID]) -> None:
         """Each operation has at most one effect; its effects are those that the receipts say, under the same reference."""

@@ -126,17 +126,11 @@ def sent(live: Live) -> list[dict[str, Any]]:
     return [json.loads(raw)["headers"] for raws in lanes for raw in raws]
 
 
-def assert_each_once(live: Live, bookings: list[UUID]) -> None:
-    live.ended(bookings, "confirmed", SECONDS)
-    assert {tuple(live.kinds(booking)) for booking in bookings} == {("capture", "ticket")}
-    live.assert_books_agree(bookings)
-
-
 def test_two_beats_at_once(running: Live, tmp_path: Path) -> None:
     agent = running.agent()
     with beat(running), second_beat(running, tmp_path):
         bookings = agent.book_many(10)
-        assert_each_once(running, bookings)
+        running.assert_each_once(bookings, SECONDS)
     assert agent.small.taken()[:1] == [10]
 
 
@@ -147,13 +141,13 @@ def test_a_beat_that_is_killed_and_started_again_all_the_time(running: Live) -> 
         with beat(running):
             bookings += agent.book_many(2)
     with beat(running):
-        assert_each_once(running, bookings)
+        running.assert_each_once(bookings, SECONDS)
 
 
 def test_a_dead_beat_is_seen_loses_nothing_and_is_forgotten_once_it_is_back(running: Live) -> None:
     agent = running.agent()
     with beat(running):
-        assert_each_once(running, agent.book_many(1))
+        running.assert_each_once(agent.book_many(1), SECONDS)
         acceptance.until(lambda: not is_alarmed(running), SECONDS, lambda: str(told(running)))
     bookings = agent.book_many(5)
     acceptance.until(lambda: is_alarmed(running), SECONDS, lambda: str(told(running)))
@@ -162,7 +156,7 @@ def test_a_dead_beat_is_seen_loses_nothing_and_is_forgotten_once_it_is_back(runn
     )
     assert sorted(states) == ["confirmed", *["waiting"] * 5]
     with beat(running):
-        assert_each_once(running, bookings)
+        running.assert_each_once(bookings, SECONDS)
         acceptance.until(lambda: not is_alarmed(running), SECONDS, lambda: str(told(running)))
 
 
@@ -194,5 +188,5 @@ def test_a_backlog_of_sweep_messages_holds_up_nobody(running: Live) -> None:
     bookings = agent.book_many(3)
     with beat(running):
         running.start(programs.SWEEPS, env=OTHER_SETTINGS)
-        assert_each_once(running, bookings)
+        running.assert_each_once(bookings, SECONDS)
         acceptance.until(lambda: not stale(running), SECONDS)

@@ -1,7 +1,5 @@
 """All of the broker is lost: what was accepted is in PostgreSQL, and the sweeps find it, ranked or not ranked yet."""
 
-from uuid import UUID
-
 import pytest
 
 from config import programs
@@ -20,12 +18,6 @@ def running(live: Live) -> Live:
     return live
 
 
-def assert_each_once(live: Live, bookings: list[UUID]) -> None:
-    live.ended(bookings, "confirmed", SECONDS)
-    assert {tuple(live.kinds(booking)) for booking in bookings} == {("capture", "ticket")}
-    live.assert_books_agree(bookings)
-
-
 @pytest.mark.parametrize("state", ["waiting", "queued"])
 def test_jobs_whose_tickets_were_lost_are_found(running: Live, state: str) -> None:
     """A job that is ranked already is nobody's but the ring sweep's to find."""
@@ -39,7 +31,7 @@ def test_jobs_whose_tickets_were_lost_are_found(running: Live, state: str) -> No
     assert models.Job.objects.filter(tenant=agent.tenant, state=state).count() == JOBS
 
     running.start(programs.WORKER, programs.SWEEPS, programs.BEAT)
-    assert_each_once(running, bookings)
+    running.assert_each_once(bookings, SECONDS)
     assert agent.small.taken()[:2] == [JOBS, JOBS]
 
 
@@ -53,5 +45,5 @@ def test_the_broker_is_emptied_while_everything_runs(running: Live) -> None:
     bookings = agent.book_many(5)
     running.broker.flushdb()
     bookings += agent.book_many(5)
-    assert_each_once(running, bookings)
+    running.assert_each_once(bookings, SECONDS)
     running.be_honest()

@@ -14,19 +14,17 @@ from ledger import models
 from tests import psql
 from tests.acceptance import deaths
 from tests.acceptance import live as acceptance
-from tests.acceptance.live import CAPTURE, Live
+from tests.acceptance.live import CAPTURE, LATE, SOON, Live
 
 pytestmark = pytest.mark.timeout(120)
 GRACE_SECONDS = 30.0  # a fifth of what containers get, on a machine that is busy
 ENDED_SECONDS = 30.0
-SOON = {"do": "delay", "seconds": 1.0}  # arrives though its sender is dead
 WAITS = (CAPTURE, "forward", "throttled")
 # Nobody else asks the API meanwhile; what it asks the database last in each look is its COMMIT.
 HAS_ASKED = """
 SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND query_start > %s
     AND application_name = 'amends-api')
 """
-LATE = {"do": "hold", "answer": True, "seconds": 60.0}  # arrives when released
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +52,6 @@ def book_and_be_under_way(live: Live, manner: Mapping[str, Any]) -> list[Any]:
     return bookings
 
 
-def assert_each_once(live: Live, bookings: list[Any]) -> None:
-    live.ended(bookings, "confirmed", ENDED_SECONDS)
-    assert {tuple(live.kinds(booking)) for booking in bookings} == {("capture", "ticket")}
-    live.assert_books_agree(bookings)
-
-
 @pytest.mark.parametrize("name", [programs.BEAT, *programs.WORKERS, programs.API])
 def test_told_to_stop_it_leaves_with_status_0_and_what_was_under_way_ends_once(
     running: Live, name: str
@@ -71,7 +63,7 @@ def test_told_to_stop_it_leaves_with_status_0_and_what_was_under_way_ends_once(
     assert not deaths.alive(started)
     running.end(name)
     running.start(name)
-    assert_each_once(running, bookings)
+    running.assert_each_once(bookings, ENDED_SECONDS)
 
 
 def test_the_api_answers_who_is_waiting_before_it_leaves(running: Live) -> None:
@@ -92,7 +84,7 @@ def test_the_api_answers_who_is_waiting_before_it_leaves(running: Live) -> None:
     assert running.stack.wait_ended(programs.API, GRACE_SECONDS) == 0
     running.end(programs.API)
     running.start(programs.API)
-    assert_each_once(running, [booking])
+    running.assert_each_once([booking], ENDED_SECONDS)
 
 
 @pytest.mark.parametrize("manner", [SOON, LATE], ids=["soon", "late"])
@@ -109,6 +101,6 @@ def test_where_the_whole_group_is_told_the_step_is_done_once_all_the_same(
     running.start(programs.WORKER)
     running.ended(bookings, "confirmed", ENDED_SECONDS)
     running.control("release")
-    assert_each_once(running, bookings)
+    running.assert_each_once(bookings, ENDED_SECONDS)
     lost = models.Job.objects.filter(booking__in=bookings).values_list("leases_lost", flat=True)
     assert max(lost) >= 1

@@ -16,13 +16,20 @@ from ledger import checks, crashpoints, models
 from tests import drives
 from tests.acceptance import deaths
 from tests.acceptance import live as acceptance
-from tests.acceptance.live import CAPTURE, LEASE_SECONDS, STEPS, SWEEP_SECONDS, TICKET, Live
+from tests.acceptance.live import (
+    CAPTURE,
+    LATE,
+    LEASE_SECONDS,
+    SOON,
+    STEPS,
+    SWEEP_SECONDS,
+    TICKET,
+    Live,
+)
 
 pytestmark = pytest.mark.timeout(90)
-START_SECONDS = 12.0  # of a new worker on a busy machine; the lease runs out meanwhile
+START_SECONDS = 6.0  # of a new worker on a busy machine; the lease runs out meanwhile
 BOUND_SECONDS = LEASE_SECONDS + 2 * SWEEP_SECONDS + START_SECONDS
-SOON: dict[str, Any] = {"do": "delay", "seconds": 1.0}  # arrives though its sender is dead
-LATE: dict[str, Any] = {"do": "hold", "answer": True, "seconds": 60.0}  # arrives when released
 
 
 @pytest.fixture(scope="module")
@@ -154,9 +161,7 @@ def test_a_worker_of_the_same_name_has_nothing_of_the_one_before(running: Live) 
     agent = running.agent()
     first = agent.book()
     acceptance.until(lambda: acceptance.in_flight([first], CAPTURE) == 1, 10)
-    watcher = running.watcher()
-    running.stack.kill(programs.WORKER, group=True)
-    deaths.signal_all([watcher], signal.SIGKILL)
+    running.kill_all_of(programs.WORKER)
     assert running.stack.wait_ended(programs.WORKER, 5) == -signal.SIGKILL
     left = lease(running, first)
 

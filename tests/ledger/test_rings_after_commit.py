@@ -18,7 +18,6 @@ from ledger import (
     resolutions,
     saga,
     sightings,
-    sql,
     tickets,
     turns,
 )
@@ -27,7 +26,6 @@ from tests import claims, drives, factories, hotels, psql, sagas, staff
 
 pytestmark = pytest.mark.usefixtures("database")
 JOBS = "SELECT id, state, lane, direction, due_at <= ledger_now() FROM ledger_job ORDER BY id"
-MOVE = "UPDATE ledger_job SET acting_fence = fence, {} WHERE id = %s"
 Rung = list[tuple[str, bool, object]]
 Work = Callable[[], object]
 
@@ -59,11 +57,6 @@ def trip(world: sagas.World) -> Iterator[saga.Saga]:
     effect = world.effect("any", key_lifetime=timedelta(microseconds=1))
     with sagas.trip(world, effect=effect) as definition:
         yield definition
-
-
-def moved(job: UUID, change: str) -> UUID:
-    sql.fetch(MOVE.format(change), [job])
-    return job
 
 
 def parked(world: sagas.World, trip: saga.Saga) -> UUID:
@@ -107,7 +100,7 @@ def sending_back(_world: sagas.World, trip: saga.Saga) -> Work:
 
 
 def deadline(_world: sagas.World, trip: saga.Saga) -> Work:
-    moved(factories.submit(trip), "deadline_at = ledger_now() - interval '1 min'")
+    drives.moved(factories.submit(trip), "deadline_at = ledger_now() - interval '1 min'")
     return sweeps.expire_deadlines
 
 
@@ -143,7 +136,7 @@ def settling(world: sagas.World, trip: saga.Saga) -> Work:
 
 
 def unpausing(_world: sagas.World, trip: saga.Saga) -> Work:
-    moved(factories.submit(trip), "due_at = ledger_now() + interval '1 s'")
+    drives.moved(factories.submit(trip), "due_at = ledger_now() + interval '1 s'")
     return partial(permits.limit, "world", {"paused": False})
 
 

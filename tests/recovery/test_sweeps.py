@@ -1,6 +1,5 @@
 """The sweeps: bounded, safe to overlap, and nothing stays stranded that they can see. They never run a job."""
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import UUID
@@ -10,11 +9,12 @@ import pytest
 from django.db import InternalError, OperationalError
 
 from config.settings import database
-from ledger import crashpoints, engine, guards, leases, models, saga, sightings, sql, tickets
+from ledger import crashpoints, engine, guards, leases, models, saga, sql, tickets
 from ledger.watch import Swept
 from recovery import sweeps
-from tests import claims, drives, factories, psql, sagas
+from tests import claims, drives, factories, psql, sagas, stops
 from tests.conftest import Roles
+from tests.recovery import test_sweeps_bad_rows as bad_rows
 
 pytestmark = pytest.mark.usefixtures("worker_role")
 
@@ -134,26 +134,6 @@ def one_pass() -> None:
 # --- Two sweeps, late rows, a restart ---------------------------------------------------------------------------------
 
 
-@contextmanager
-def held_after(
-    point: str, before: Callable[[str], object] = str
-) -> Iterator[tuple[threading.Event, threading.Event]]:
-    """The first to come to this point does what is to be done `before`, and waits there; (it has come, it may go on)."""
-    come, may_go = threading.Event(), threading.Event()
-
-    def hold(_point: str) -> None:
-        if not come.is_set():
-            before(point)
-            come.set()
-            assert may_go.wait(psql.WAIT_SECONDS)
-
-    with crashpoints.armed(point, hold):
-        try:
-            yield come, may_go
-        finally:
-            may_go.set()
-
-
 @pytest.mark.parametrize(
     ("point", "sweep"),
     [
@@ -169,7 +149,7 @@ def test_of_two_sweeps_the_one_that_was_held_up_does_nothing_again(
     """Whatever it had seen before it stood still: it acts on rows as they are when it acts."""
     with sagas.trip(sagas.World()) as trip:
         ready = MAKES[point](trip)
-        with held_after(point) as (come, may_go):
+        with stops.at(point) as (come, may_go):
             first = psql.Thread(sweep)
             assert come.wait(psql.WAIT_SECONDS)
             assert sweep().count == 1
@@ -179,42 +159,19 @@ def test_of_two_sweeps_the_one_that_was_held_up_does_nothing_again(
     assert models.Job.objects.values().get(id=ready) == after
 
 
-def past_deadline(trip: saga.Saga) -> UUID:
-    return moved(factories.submit(trip), "deadline_at = ledger_now() - interval '1 min'")
-
-
-def past_pivot(trip: saga.Saga) -> UUID:
-    change = "deadline_at = ledger_now() - interval '2 h', pivot_sent = true"
-    return moved(factories.submit(trip), change)
-
-
-def contradicted(trip: saga.Saga) -> UUID:
-    job = factories.submit(trip)
-    drives.drive_all()
-    forward = saga.Direction.FORWARD
-    late = sightings.NewSighting(job, "room", forward, 1, "late", "refused", {}, None)
-    sightings.record([late])
-    return job
-
-
 MAKES: dict[str, Callable[[saga.Saga], UUID]] = {
-    "turn.before": past_deadline,
-    "reconcile.before": contradicted,
-    "promote.before": factories.submit,
-    "overdue.before": past_pivot,
+    "turn.before": bad_rows.past_deadline,
+    "reconcile.before": bad_rows.contradicted,
+    "promote.before": bad_rows.due,
+    "overdue.before": bad_rows.past_pivot,
 }
-
-
-def moved(job: UUID, change: str) -> UUID:
-    sql.fetch(f"UPDATE ledger_job SET acting_fence = fence, {change} WHERE id = %s", [job])  # noqa: S608
-    return job
 
 
 def test_a_job_that_was_claimed_this_very_moment_is_left_alone() -> None:
     """What decides is the lease, never the age of a job."""
     with sagas.trip(sagas.World()) as trip:
         [job] = running(trip)
-        moved(job.id, "due_at = ledger_now() - interval '1 day'")
+        drives.moved(job.id, "due_at = ledger_now() - interval '1 day'")
         before = models.Job.objects.values().get(id=job.id)
         assert sweeps.reclaim().count == 0
     assert models.Job.objects.values().get(id=job.id) == before
@@ -242,9 +199,9 @@ def test_what_was_accepted_and_claimed_at_the_moment_of_a_sweep_is_not_for_it() 
         assert before[0]["created_at"] == before[0]["due_at"] == job.now
         one_pass()
         assert claims.snapshot(job.id) == before
-        moved(job.id, "lease_until = ledger_now()")
+        drives.moved(job.id, "lease_until = ledger_now()")
         assert sweeps.reclaim().count == 0
-        moved(job.id, "lease_until = ledger_now() - interval '1 us'")
+        drives.moved(job.id, "lease_until = ledger_now() - interval '1 us'")
         assert sweeps.reclaim().count == 1
 
 
@@ -305,7 +262,7 @@ def test_a_pass_that_stands_still_with_its_lock_is_ended_by_the_server() -> None
     with sagas.trip(sagas.World()) as trip, psql.connected() as watch:
         [job] = running(trip)
         drives.expire_lease(job.id)
-        with held_after("reclaim.before", shorten) as (come, may_go):
+        with stops.at("reclaim.before", before=shorten) as (come, may_go):
             stands_still = psql.Thread(sweeps.reclaim)
             assert come.wait(psql.WAIT_SECONDS)
             psql.await_true(watch, UNLOCKED, [sweeps.ADVISORY_CLASS])

@@ -35,11 +35,6 @@ def refusing(*ids: UUID) -> Iterator[None]:
             owner.execute(ALLOW)
 
 
-def move(id_: UUID, change: str) -> None:
-    query = f"UPDATE ledger_job SET acting_fence = fence, {change} WHERE id = %s"  # noqa: S608
-    sql.fetch(query, [id_])
-
-
 def expired(trip: saga.Saga) -> UUID:
     id_ = factories.submit(trip)
     sweeps.promote()
@@ -49,15 +44,12 @@ def expired(trip: saga.Saga) -> UUID:
 
 
 def past_deadline(trip: saga.Saga) -> UUID:
-    id_ = factories.submit(trip)
-    move(id_, "deadline_at = ledger_now() - interval '1 min'")
-    return id_
+    return drives.moved(factories.submit(trip), "deadline_at = ledger_now() - interval '1 min'")
 
 
 def past_pivot(trip: saga.Saga) -> UUID:
-    id_ = factories.submit(trip)
-    move(id_, "deadline_at = ledger_now() - interval '61 min', pivot_sent = true")
-    return id_
+    change = "deadline_at = ledger_now() - interval '61 min', pivot_sent = true"
+    return drives.moved(factories.submit(trip), change)
 
 
 def due(trip: saga.Saga) -> UUID:
@@ -77,8 +69,7 @@ def contradicted(trip: saga.Saga) -> UUID:
 def long_ended(trip: saga.Saga) -> UUID:
     id_ = factories.submit(trip)
     drives.drive_all()
-    move(id_, "finished_at = ledger_now() - interval '8 days'")
-    return id_
+    return drives.moved(id_, "finished_at = ledger_now() - interval '8 days'")
 
 
 @dataclass(frozen=True)

@@ -4,43 +4,21 @@ A row that is refused makes a sweep read a list and go through it job by job. He
 list, the jobs on it move on in the hands of others, and then it goes on.
 """
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
 import pytest
 from pytest_django.fixtures import Settings
 
-from ledger import crashpoints, leases, models, saga
+from ledger import leases, models, saga
 from ledger.watch import Swept
 from recovery import sweeps
-from tests import claims, drives, psql, sagas
+from tests import claims, drives, psql, sagas, stops
 from tests.recovery import test_sweeps_bad_rows as bad_rows
 
 pytestmark = pytest.mark.usefixtures("worker_role")
 ITS_LIST = 2  # the point is reached with the batch, and again with the first of the list
-
-
-@contextmanager
-def held_with_its_list(point: str) -> Iterator[tuple[threading.Event, threading.Event]]:
-    """The first thread to come there stops once it has read its list; (it has, it may go on)."""
-    come, may_go = threading.Event(), threading.Event()
-    reached: list[int] = []
-
-    def hold(_point: str) -> None:
-        if not come.is_set():
-            reached.append(threading.get_ident())
-            if reached.count(reached[0]) == ITS_LIST:
-                come.set()
-                assert may_go.wait(psql.WAIT_SECONDS)
-
-    with crashpoints.armed(point, hold):
-        try:
-            yield come, may_go
-        finally:
-            may_go.set()
 
 
 def renewed(job: UUID) -> None:
@@ -110,7 +88,7 @@ def test_what_was_on_its_list_is_passed_over_when_it_has_moved_on(
     world = sagas.World()
     with sagas.trip(world) as trip:
         bad, good = case.make(trip), case.make(trip)
-        with bad_rows.refusing(bad), held_with_its_list(case.point) as (come, may_go):
+        with bad_rows.refusing(bad), stops.at(case.point, nth=ITS_LIST) as (come, may_go):
             late = psql.Thread(case.sweep)
             assert come.wait(psql.WAIT_SECONDS)
             before = stands(good)
@@ -126,7 +104,7 @@ def test_and_is_done_when_it_has_not() -> None:
     """Control: it was held with the job on its list."""
     with sagas.trip(sagas.World()) as trip:
         bad, good = expired(trip), expired(trip)
-        with bad_rows.refusing(bad), held_with_its_list("reclaim.before") as (come, may_go):
+        with bad_rows.refusing(bad), stops.at("reclaim.before", nth=ITS_LIST) as (come, may_go):
             late = psql.Thread(sweeps.reclaim)
             assert come.wait(psql.WAIT_SECONDS)
             assert drives.state(good) == "running"

@@ -124,12 +124,6 @@ def refusals(live: Live) -> int:
     return live.stack.log(programs.API).read_text().count("ticket.failed")
 
 
-def assert_each_once(live: Live, booked: list[UUID]) -> None:
-    live.ended(booked, "confirmed", SECONDS)
-    assert {tuple(live.kinds(booking)) for booking in booked} == {("capture", "ticket")}
-    live.assert_books_agree(booked)
-
-
 def supervise(stack: Broken, booked: list[UUID]) -> None:
     """Restart whoever has ended, as a container's supervisor does, until all of these are confirmed."""
     live = stack.live
@@ -166,7 +160,7 @@ def test_nothing_is_lost_and_work_goes_on(stack: Broken, name: str) -> None:
         trouble.end(stack)
     booked += book_in_time(agent, 3)
     supervise(stack, booked)
-    assert_each_once(live, booked)
+    live.assert_each_once(booked, SECONDS)
 
 
 def test_all_of_the_broker_is_lost_during_300_submissions(stack: Broken) -> None:
@@ -179,5 +173,5 @@ def test_all_of_the_broker_is_lost_during_300_submissions(stack: Broken) -> None
     stack.server.say("FLUSHALL")
     booked += book_in_time(agent, 50)
     supervise(stack, booked)
-    assert_each_once(live, booked)
+    live.assert_each_once(booked, SECONDS)
     assert agent.small.taken()[:2] == [300, 300]

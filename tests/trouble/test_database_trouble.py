@@ -77,11 +77,9 @@ def stack(
 
 
 def assert_each_once(live: Live, agent: Agent, booked: list[UUID]) -> None:
-    live.ended(booked, "confirmed", SECONDS)
+    live.assert_each_once(booked, SECONDS)
     assert models.Job.objects.filter(tenant=agent.tenant).count() == len(booked)
-    assert {tuple(live.kinds(booking)) for booking in booked} == {("capture", "ticket")}
     assert agent.small.taken()[:2] == [len(booked)] * 2
-    live.assert_books_agree(booked)
     assert live.stack.ended() == {}
 
 

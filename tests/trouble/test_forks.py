@@ -2,7 +2,6 @@
 
 import signal
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -33,12 +32,6 @@ def running(live: Live) -> Live:
     return live
 
 
-def assert_each_once(live: Live, booked: list[UUID]) -> None:
-    live.ended(booked, "confirmed", SECONDS)
-    assert {tuple(live.kinds(booking)) for booking in booked} == {("capture", "ticket")}
-    live.assert_books_agree(booked)
-
-
 def test_each_child_has_a_session_of_its_own_and_none_of_its_parents(running: Live) -> None:
     """Also the child that takes the place of one that was killed."""
     agent = running.agent(capacity=100)
@@ -47,7 +40,7 @@ def test_each_child_has_a_session_of_its_own_and_none_of_its_parents(running: Li
             psql.await_true(watch, NONE_OF_PARENT, [PARENTS])
             running.rule("delay", match="capture", seconds=0.2, times=20)
             booked = agent.book_many(20)
-            assert_each_once(running, booked)
+            running.assert_each_once(booked, SECONDS)
             assert watch.execute(NONE_OF_PARENT, [PARENTS]).fetchone() == (True,)
             sessions = watch.execute(SESSIONS, ["amends-worker"]).fetchall()
             assert 1 <= len(sessions) <= CHILDREN + 2, "children, who sweeps, and the watcher"

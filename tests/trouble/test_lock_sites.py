@@ -14,6 +14,7 @@ from django.db import OperationalError, transaction
 from bookings import rooms
 from ledger import journal, leases, models, reconcile, saga, shares, sightings, sql, turns
 from tests import claims, drives, factories, hotels, psql, sagas
+from tests.recovery import test_sweeps_bad_rows as bad_rows
 
 pytestmark = [pytest.mark.usefixtures("database"), pytest.mark.timeout(60)]
 JOB = "SELECT 1 FROM ledger_job WHERE id = %s FOR UPDATE"
@@ -126,28 +127,18 @@ UPDATE ledger_job SET acting_fence = fence, state = 'queued', owner = NULL, leas
 """
 
 
-def moved(job: UUID, change: str) -> UUID:
-    sql.fetch(f"UPDATE ledger_job SET acting_fence = fence, {change} WHERE id = %s", [job])  # noqa: S608
-    return job
-
-
 def under_a_cap(trip: saga.Saga) -> UUID:
     return factories.submit(trip, tenant=factories.TenantFactory.create(running_cap=5))
 
 
 def due_soon(trip: saga.Saga) -> UUID:
-    return moved(factories.submit(trip), "due_at = ledger_now() + interval '20 s'")
-
-
-def long_overdue(trip: saga.Saga) -> UUID:
-    change = "deadline_at = ledger_now() - interval '1 day', pivot_sent = true"
-    return moved(factories.submit(trip), change)
+    return drives.moved(factories.submit(trip), "due_at = ledger_now() + interval '20 s'")
 
 
 def suspected(trip: saga.Saga) -> UUID:
     job = factories.submit(trip)
     shares.promote("forward")
-    return moved(job, "suspect = true")
+    return drives.moved(job, "suspect = true")
 
 
 def claim_a_suspect(trip: saga.Saga) -> object:
@@ -161,7 +152,7 @@ def claim_a_suspect(trip: saga.Saga) -> object:
     [
         (under_a_cap, lambda _trip: shares.promote("forward")),
         (due_soon, lambda trip: shares.hasten([trip.name], timedelta(minutes=1))),
-        (long_overdue, lambda _trip: turns.park_overdue(10)),
+        (bad_rows.past_pivot, lambda _trip: turns.park_overdue(10)),
         (suspected, claim_a_suspect),
     ],
     ids=["promotion under a cap", "hastening", "overdue", "suspects"],

@@ -98,9 +98,7 @@ def stack(live: Live, package: Path, logins: None) -> Iterator[Stack]:
 
 
 def assert_each_once(live: Live, booked: list[UUID]) -> None:
-    live.ended(booked, "confirmed", SECONDS)
-    assert {tuple(live.kinds(booking)) for booking in booked} == {("capture", "ticket")}
-    live.assert_books_agree(booked)
+    live.assert_each_once(booked, SECONDS)
     with psql.connected() as watch:
         assert watch.execute(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
